@@ -159,6 +159,7 @@ class Route:
     prompt_tokens: int
     """Tokens whose KV is needed: the prompt and, on a retry, what was generated."""
     max_tokens: int
+    """Tokens that may still be generated, per choice."""
     choices: int
     slo: Slo
     deadline_left_ms: float
@@ -236,9 +237,11 @@ class RegisterRefused:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Worker → router, four times a second."""
+    """Worker → router, four times a second. `address` is where the worker's channel listens: a
+    router that doesn't know the sender asks there for its Register."""
 
     load: WorkerLoad
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
