@@ -17,6 +17,7 @@ from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
 from core.errors import ModelError
+from engine.token_table import byte_spelling
 
 if TYPE_CHECKING:
     import gguf
@@ -232,16 +233,6 @@ def _frame(vocabulary: GgufVocabulary) -> TemplateProcessing:
         single=[*before, "$A", *behind],
         special_tokens=list(dict.fromkeys(used)),
     )
-
-
-def byte_spelling() -> dict[int, str]:
-    """GPT-2's printable spelling of every byte: itself where printable Latin-1, else shifted
-    to U+0100 and up in order (Radford et al. 2019, `bytes_to_unicode`)."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = [byte for byte in range(256) if byte not in printable]
-    spelling = {byte: chr(byte) for byte in printable}
-    spelling.update({byte: chr(0x100 + place) for place, byte in enumerate(hidden)})
-    return spelling
 
 
 def _byte_level(vocabulary: GgufVocabulary) -> Tokenizer:

@@ -15,7 +15,8 @@ from tokenizers.models import BPE
 
 from core.errors import ModelError
 from engine.fast_tokenizer import read_fast_tokenizer, vocabulary_end
-from engine.gguf_tokenizer import build_tokenizer, byte_spelling, read_vocabulary
+from engine.gguf_tokenizer import build_tokenizer, read_vocabulary
+from engine.token_table import byte_spelling
 
 if TYPE_CHECKING:
     import gguf
