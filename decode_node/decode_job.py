@@ -1,0 +1,66 @@
+"""One attempt on a decode worker."""
+
+from dataclasses import replace
+
+from core.attempt_lifecycle import DECODE_TABLE, DecodeAction, DecodeEvent, DecodeState
+from core.ids import Attempt
+from core.lifecycle import Lifecycle
+from core.request import Request
+from kv_transfer.node_actions import SendTo
+from kv_transfer.receive_session import ReceiveSession
+from wire.messages import Fault, Message, Peer, Submit
+
+
+class DecodeJob:
+    """What the decode role knows of an attempt; the role alone changes it.
+
+    `session` is there from the moment P may write until the KV is delivered or, where the attempt
+    was given up, until no write can come any more. `in_engine`: the scheduler still holds blocks
+    or work for it that nobody has asked it to drop.
+    """
+
+    def __init__(self, order: Submit, now_s: float) -> None:
+        self.order = order
+        self.life: Lifecycle[DecodeState, DecodeEvent, DecodeAction] = Lifecycle(
+            DECODE_TABLE, str(order.request.attempt)
+        )
+        self.session: ReceiveSession | None = None
+        self.in_engine = True
+        self.prefilled_here = order.prefill is None
+        self.reported = False
+        """Whether the gateway has the PrefillReport of a prefill here."""
+        self.fault = Fault.US
+        self.received_s = now_s
+        self.deadline_s = now_s + order.request.deadline_left_ms / 1e3
+        self.started_s = now_s
+        """When a prefill here began."""
+        self.done_s = now_s
+        """When KvDone came."""
+        self.elapsed_on_prefill_ms = 0.0
+        """Last prefill chunk computed → KvDone sent, by P's clock."""
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.order.request.attempt
+
+    @property
+    def gateway(self) -> Peer:
+        return self.order.gateway
+
+    @property
+    def prefill(self) -> Peer | None:
+        return self.order.prefill
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens whose KV the prefill computes: the prompt and what earlier attempts generated."""
+        generated = self.order.request.generated
+        return len(self.order.request.prompt) + len((generated and generated[0]) or ())
+
+    def request_now(self, now_s: float) -> Request:
+        """The request with the time that is left of its deadline."""
+        left_ms = max(1.0, (self.deadline_s - now_s) * 1e3)
+        return replace(self.order.request, deadline_left_ms=left_ms)
+
+    def to_gateway(self, message: Message) -> SendTo:
+        return SendTo(self.gateway.address, message)
