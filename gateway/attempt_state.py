@@ -1,0 +1,57 @@
+"""One try at a request, as the gateway sees it: who serves it and how far they are."""
+
+from collections.abc import Sequence
+
+from core.ids import Attempt, ProcessId
+from gateway.choice_stream import ChoiceStream
+from wire.messages import Assignment, Fault, Peer
+
+
+class AttemptState:
+    """Made when the router is asked; `assign` fills in the workers."""
+
+    def __init__(self, attempt: Attempt, choices: Sequence[ChoiceStream]) -> None:
+        self.attempt = attempt
+        self.decode: Peer | None = None
+        self.prefill: Peer | None = None
+        self.decoding = False
+        """D has said that the KV is there: from now on it needs P no more."""
+        self._choices = choices
+        self._base_tokens = [len(choice.tokens) for choice in choices]
+
+    @property
+    def assigned(self) -> bool:
+        return self.decode is not None
+
+    def assign(self, assignment: Assignment) -> None:
+        self.decode, self.prefill = assignment.decode, assignment.prefill
+
+    def peers(self) -> list[Peer]:
+        """Both workers, D first, as far as they are known."""
+        return [peer for peer in (self.decode, self.prefill) if peer is not None]
+
+    def is_served_by(self, process: ProcessId) -> bool:
+        return any(peer.process == process for peer in self.peers())
+
+    def needs_prefill_worker(self) -> bool:
+        """P matters until its first tokens are here and D has all it needs to go on alone."""
+        first_tokens = all(
+            choice.ended or len(choice.tokens) > base
+            for choice, base in zip(self._choices, self._base_tokens, strict=True)
+        )
+        return not (self.decoding and first_tokens)
+
+    def needed_peers(self) -> list[Peer]:
+        """The workers whose loss is the attempt's loss."""
+        return [p for p in self.peers() if p is self.decode or self.needs_prefill_worker()]
+
+    def is_prefill_worker(self, process: ProcessId) -> bool:
+        return self.prefill is not None and self.prefill.process == process
+
+    def blamed(self, sender: ProcessId, fault: Fault) -> Peer | None:
+        """Whom the next attempt had better avoid when `sender` reports `fault`."""
+        from_prefill = self.is_prefill_worker(sender)
+        if fault is Fault.CAPACITY:
+            return self.prefill if from_prefill else self.decode
+        # It speaks of the other side; alone, a worker can only mean itself.
+        return self.decode if from_prefill or self.prefill is None else self.prefill

@@ -1,0 +1,382 @@
+"""One request's life at the gateway. Pure: events and the time in, actions out.
+
+The gateway holds the request, workers are disposable: when one is lost the session asks for
+another assignment with the next epoch and sends the tokens already delivered along, so that the
+answer goes on where it stopped. Exactly one of Finished, Failed and Cancelled comes out.
+"""
+
+from collections.abc import Callable
+
+from core.errors import BugError, DeadlineExceeded
+from core.ids import Attempt, Epoch, ProcessId
+from core.lifecycle import Lifecycle
+from core.request import SampledToken
+from core.request_lifecycle import REQUEST_TABLE, RequestAction, RequestEvent, RequestState
+from gateway.attempt_state import AttemptState
+from gateway.choice_stream import ChoiceStream, Delta, Detokenizer
+from gateway.fault_errors import fault_error, refusal_error
+from gateway.generation import Generation
+from gateway.request_record import RequestRecord
+from gateway.session_actions import (
+    Cancelled,
+    Failed,
+    Finished,
+    Ignored,
+    SessionAction,
+    Started,
+    ToRouter,
+    ToWorker,
+    Usage,
+)
+from gateway.session_events import (
+    Begin,
+    Broken,
+    ClientGone,
+    Heard,
+    PeerUnreachable,
+    RouterRestarted,
+    SessionEvent,
+    Tick,
+    WorkerGone,
+)
+from gateway.session_messages import ask_router, submit
+from wire.messages import (
+    Assignment,
+    AttemptFailed,
+    Cancel,
+    Fault,
+    HandoffReport,
+    Message,
+    Peer,
+    PrefillReport,
+    Progress,
+    Refusal,
+    RefusalKind,
+    Settled,
+    Stage,
+    Tokens,
+)
+
+RESUME_PATIENCE_S = 30.0
+"""A request that lost its worker waits this long for another before it is refused: a worker's
+restart takes seconds, and the client has waited or read already. A first attempt is refused at
+once."""
+ROUTER_PATIENCE_S = 5.0
+"""The same after the router's restart."""
+ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.05, 1.0
+"""Pause between two questions to the router during that wait, whatever it says."""
+
+Actions = list[SessionAction]
+
+
+class RequestSession:
+    """Serves one `Generation`. `handle` is the only way in."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        gateway: Peer,
+        new_detokenizer: Callable[[], Detokenizer],
+        max_attempts: int,
+        now_s: float,
+    ) -> None:
+        sampling = generation.sampling
+        self._generation = generation
+        self._gateway = gateway
+        self._max_attempts = max_attempts
+        self._life = Lifecycle(REQUEST_TABLE, str(generation.request))
+        self._choices = [
+            ChoiceStream(choice, new_detokenizer(), generation.stop, sampling.min_tokens)
+            for choice in range(sampling.choices)
+        ]
+        self._current = AttemptState(Attempt(generation.request, Epoch(0)), self._choices)
+        self._avoid: dict[ProcessId, None] = {}
+        self._dead: set[ProcessId] = set()
+        self._deadline_s = now_s + generation.slo.deadline_ms / 1e3
+        self._ask_again_s: float | None = None
+        self._patient_until_s = now_s
+        self.record = RequestRecord(received_s=now_s, prompt_tokens=len(generation.prompt))
+
+    @property
+    def state(self) -> RequestState:
+        return self._life.state
+
+    @property
+    def attempt(self) -> Attempt:
+        """The current try."""
+        return self._current.attempt
+
+    @property
+    def ended(self) -> bool:
+        return self._life.ended
+
+    @property
+    def wake_s(self) -> float:
+        """When a Tick is due at the latest."""
+        return min(self._deadline_s, self._ask_again_s or self._deadline_s)
+
+    @property
+    def story(self) -> str:
+        """How it came to its state, for the log."""
+        return "; ".join(str(step) for step in self._life.story)
+
+    def handle(self, event: SessionEvent, now_s: float) -> Actions:
+        """Take one event.
+
+        Raises:
+            IllegalTransition: a bug of ours; the caller ends the request with `Broken`.
+        """
+        if self._life.ended:
+            return [Ignored("after the end")] if isinstance(event, Heard) else []
+        match event:
+            case Begin():
+                return self._fire(RequestEvent.ROUTE, now_s, "received")
+            case Heard(sender, message):
+                return self._hear(sender, message, now_s)
+            case WorkerGone(process, proven):
+                return self._worker_gone(process, proven, now_s)
+            case PeerUnreachable(address):
+                return self._unreachable(address, now_s)
+            case RouterRestarted():
+                return self._router_restarted(now_s)
+            case ClientGone():
+                return self._fire(RequestEvent.ABORT, now_s, "client gone", Cancelled())
+            case Broken(error):
+                return self._fire(RequestEvent.GIVE_UP, now_s, error.message, Failed(error))
+            case Tick():
+                return self._tick(now_s)
+
+    # ---- the table's actions --------------------------------------------------------------------
+
+    def _fire(
+        self, event: RequestEvent, now_s: float, why: str, answer: SessionAction | None = None
+    ) -> Actions:
+        """Make the move and carry out what the table says, in its order; `answer` tells the
+        client of an end, and comes last: the workers and the router shall know first."""
+        done: Actions = []
+        for action in self._life.fire(event, now_s, why):
+            match action:
+                case RequestAction.ASK_ROUTER:
+                    done += self._next_attempt(now_s)
+                case RequestAction.SUBMIT:
+                    done += submit(
+                        self._generation,
+                        self._current,
+                        self._gateway,
+                        self._choices,
+                        self._left_ms(now_s),
+                    )
+                case RequestAction.CANCEL_WORKERS:
+                    done += self._cancel_workers(why)
+                case RequestAction.SETTLE:
+                    done.append(ToRouter(Settled(self.attempt)))
+                case RequestAction.ANSWER:
+                    pass
+        if self._life.ended:
+            if answer is None:
+                raise BugError(f"{self.attempt} ended by '{event}' without an answer")
+            self.record.ended_s = now_s
+            done.append(answer)
+        return done
+
+    def _fire_if_possible(self, event: RequestEvent, now_s: float) -> Actions:
+        """Progress that doesn't lead on in the present state is late and changes nothing."""
+        return self._fire(event, now_s, "") if self._life.can(event) else []
+
+    def _next_attempt(self, now_s: float) -> Actions:
+        over: Actions = [ToRouter(Settled(self.attempt))] if self.attempt.epoch else []
+        for choice in self._choices:
+            choice.forget_early()
+        self._current = AttemptState(self.attempt.next(), self._choices)
+        self.record.attempts = self.attempt.epoch
+        return [*over, *self._ask(now_s)]
+
+    def _ask(self, now_s: float) -> Actions:
+        """Ask the router about the current attempt, for the first time or anew."""
+        self._ask_again_s = None
+        return [
+            ask_router(
+                self._generation,
+                self.attempt,
+                self._gateway,
+                self._choices,
+                self._left_ms(now_s),
+                tuple(self._avoid),
+            )
+        ]
+
+    def _cancel_workers(self, reason: str) -> Actions:
+        """To both, whatever they are believed to hold; a cancel is remembered where it's early.
+        A process that is proven dead gets none: nothing of it is left."""
+        return [
+            ToWorker(peer, Cancel(self.attempt, reason))
+            for peer in self._current.peers()
+            if peer.process not in self._dead
+        ]
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    def _hear(self, sender: ProcessId, message: Message, now_s: float) -> Actions:
+        if isinstance(message, HandoffReport):
+            return []  # for the metrics only
+        if isinstance(message, Tokens):
+            ours = self._current.is_served_by(sender)
+            return self._tokens(message, now_s) if ours else [Ignored("a former worker's tokens")]
+        if message.attempt != self.attempt:
+            return [Ignored(f"stale {type(message).__name__}")]
+        match message:
+            case Assignment() | Refusal():
+                return self._router_says(message, now_s)
+            case AttemptFailed() if self._current.is_served_by(sender):
+                return self._attempt_failed(sender, message, now_s)
+            case Progress(_, stage) if self._current.is_served_by(sender):
+                return self._progress(stage, now_s)
+            case PrefillReport() if self._current.is_served_by(sender):
+                return self._prefill_report(message)
+        return [Ignored(f"stray {type(message).__name__}")]
+
+    def _awaits_assignment(self) -> bool:
+        return self.state is RequestState.ROUTED and not self._current.assigned
+
+    def _router_says(self, message: Assignment | Refusal, now_s: float) -> Actions:
+        if not self._awaits_assignment():
+            return [Ignored("second answer of the router")]
+        if isinstance(message, Refusal):
+            return self._refused(message, now_s)
+        self._ask_again_s = None
+        self._current.assign(message)
+        self.record.assigned(message, now_s)
+        why = f"{self.record.prefill} → {self.record.decode}"
+        return self._fire(RequestEvent.ASSIGNED, now_s, why)
+
+    def _refused(self, refusal: Refusal, now_s: float) -> Actions:
+        wait_s = min(max(refusal.retry_after_s, ASK_AGAIN_MIN_S), ASK_AGAIN_MAX_S)
+        passing = refusal.kind is not RefusalKind.TOO_LONG
+        if passing and now_s + wait_s < self._patient_until_s:
+            self._ask_again_s = now_s + wait_s
+            return []
+        error = refusal_error(refusal)
+        return self._fire(RequestEvent.REFUSED, now_s, refusal.reason, Failed(error))
+
+    def _router_restarted(self, now_s: float) -> Actions:
+        if not self._awaits_assignment():
+            return []
+        # A new router hears from its workers one by one and refuses until then.
+        self._patient_until_s = max(self._patient_until_s, now_s + ROUTER_PATIENCE_S)
+        return self._ask(now_s)
+
+    def _progress(self, stage: Stage, now_s: float) -> Actions:
+        before = (self.state, self._current.decoding)
+        done: Actions = []
+        if stage is Stage.DECODING:
+            self._current.decoding = True
+            done += self._fire_if_possible(RequestEvent.DECODE_STARTED, now_s)
+        else:
+            done += self._fire_if_possible(RequestEvent.RESERVED, now_s)
+            if stage is Stage.PREFILLING:
+                done += self._fire_if_possible(RequestEvent.PREFILL_STARTED, now_s)
+        changed = (self.state, self._current.decoding) != before
+        return done if changed else [Ignored("late progress")]
+
+    def _prefill_report(self, report: PrefillReport) -> Actions:
+        if self.record.queue_ms is not None:
+            return [Ignored("second prefill report")]  # the figures are of the first token
+        self.record.prefilled(report)
+        return []
+
+    # ---- tokens ---------------------------------------------------------------------------------
+
+    def _tokens(self, message: Tokens, now_s: float) -> Actions:
+        done: Actions = []
+        for item in message.items:
+            if self._life.ended:
+                done.append(Ignored("after the end"))
+            elif item.attempt != self.attempt:
+                done.append(Ignored("stale token"))
+            else:
+                done += self._token(item.sampled, now_s)
+        return done
+
+    def _token(self, sampled: SampledToken, now_s: float) -> Actions:
+        limits = self._generation.sampling
+        if not (0 <= sampled.choice < limits.choices and 0 <= sampled.position < limits.max_tokens):
+            return [Ignored("token out of place")]
+        choice = self._choices[sampled.choice]
+        if not choice.is_new(sampled.position):
+            return [Ignored("repeated token")]
+        delta = choice.accept(sampled)
+        return [] if delta is None else self._delivered(delta, now_s)
+
+    def _delivered(self, delta: Delta, now_s: float) -> Actions:
+        done = self._fire_if_possible(RequestEvent.FIRST_TOKEN, now_s)
+        if self._current.decoding:
+            done += self._fire_if_possible(RequestEvent.DECODE_STARTED, now_s)
+        if self.record.first_token_s is None:
+            done.append(Started())
+        self.record.delivered(self._choices, now_s)
+        if delta.text or delta.tokens or delta.finish is not None:
+            done.append(delta)
+        if all(choice.ended for choice in self._choices):
+            done += self._completed(now_s)
+        return done
+
+    def _completed(self, now_s: float) -> Actions:
+        # Workers know of their own ends; only a stop string leaves them generating.
+        by_text = any(choice.stopped_by_text for choice in self._choices)
+        cancels = self._cancel_workers("stop") if by_text else []
+        record = self.record
+        usage = Usage(record.prompt_tokens, record.completion_tokens, record.cached_tokens)
+        return cancels + self._fire(
+            RequestEvent.COMPLETED, now_s, "every choice has ended", Finished(usage)
+        )
+
+    # ---- losses ---------------------------------------------------------------------------------
+
+    def _worker_gone(self, process: ProcessId, proven: bool, now_s: float) -> Actions:
+        if proven and self._current.is_served_by(process):
+            self._dead.add(process)
+        for peer in self._current.needed_peers():
+            if peer.process == process:
+                return self._lost(f"{process.name} is lost", peer, Fault.PEER, now_s)
+        return []
+
+    def _unreachable(self, address: str, now_s: float) -> Actions:
+        for peer in self._current.needed_peers():
+            if peer.address == address:
+                why = f"{peer.process.name} doesn't answer"
+                return self._lost(why, peer, Fault.PEER, now_s)
+        return []
+
+    def _attempt_failed(self, sender: ProcessId, failed: AttemptFailed, now_s: float) -> Actions:
+        current = self._current
+        if current.is_prefill_worker(sender) and not current.needs_prefill_worker():
+            return [Ignored("late failure of the prefill worker")]
+        if failed.fault in (Fault.PEER, Fault.CAPACITY):
+            blamed = current.blamed(sender, failed.fault)
+            return self._lost(failed.reason, blamed, failed.fault, now_s)
+        error = fault_error(failed.fault, failed.reason)
+        return self._fire(RequestEvent.GIVE_UP, now_s, failed.reason, Failed(error))
+
+    def _lost(self, why: str, blamed: Peer | None, fault: Fault, now_s: float) -> Actions:
+        if blamed is not None:
+            self._avoid[blamed.process] = None
+        if self.attempt.epoch < self._max_attempts:
+            self._patient_until_s = now_s + RESUME_PATIENCE_S
+            return self._fire(RequestEvent.ATTEMPT_LOST, now_s, why)
+        story = f"{why}; given up after {self.attempt.epoch} attempts"
+        error = fault_error(fault, story)
+        return self._fire(RequestEvent.GIVE_UP, now_s, story, Failed(error))
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def _left_ms(self, now_s: float) -> float:
+        return max(0.0, (self._deadline_s - now_s) * 1e3)
+
+    def _tick(self, now_s: float) -> Actions:
+        if now_s >= self._deadline_s:
+            limit_ms = self._generation.slo.deadline_ms
+            error = DeadlineExceeded(f"not finished within the deadline of {limit_ms:g} ms")
+            return self._fire(RequestEvent.TIMEOUT, now_s, "deadline", Failed(error))
+        if self._ask_again_s is not None and now_s >= self._ask_again_s:
+            return self._ask(now_s)
+        return []
