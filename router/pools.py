@@ -28,8 +28,10 @@ class LengthRange:
     last: int | None
 
     def __str__(self) -> str:
-        return f"{self.first} tokens and more" if self.last is None else f"{self.first} to " + (
-            f"{self.last} tokens"
+        return (
+            f"{self.first} tokens and more"
+            if self.last is None
+            else f"{self.first} to " + (f"{self.last} tokens")
         )
 
 

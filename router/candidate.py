@@ -1,0 +1,27 @@
+"""A worker that may be chosen, with everything the choice depends on."""
+
+from dataclasses import dataclass
+
+from core.ids import ProcessId
+from router.load_view import WorkerFigures
+from wire.messages import MemberState, Role, WorkerCard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """`figures` are the load view's own and change with it; the rest holds until the members
+    change. `max_batch` (sequences) and `step_tokens` are its pool's engine settings."""
+
+    card: WorkerCard
+    state: MemberState
+    figures: WorkerFigures
+    max_batch: int
+    step_tokens: int
+
+    @property
+    def process(self) -> ProcessId:
+        return self.card.peer.process
+
+    @property
+    def prefills(self) -> bool:
+        return Role.PREFILL in self.card.roles

@@ -1,0 +1,179 @@
+"""Who serves a request: the pair of workers with the least predicted time to first token.
+
+For a prefill worker P and a decode worker D
+
+    TTFT(P, D) = max(D's wait for blocks, P's queue) + prefill on P + transfer
+
+since P's queue moves on while D waits. For a prompt prefilled on D itself the transfer falls away
+and both waits are D's. Equal predictions go to the lesser predicted TPOT, then to the local way,
+then by name. The search is exact but not over all pairs: given P, only D's wait matters, and the
+least is best.
+
+A prompt is prefilled on D if it is short (`router.local_prefill_tokens`), if D is a prefill worker
+as well, if no prefill worker can take it, or if it was asked for. Workers that the request was
+lost on before are chosen only when nobody else is there, suspects for decoding only after those.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.config import RouterConfig
+from router.admission import (
+    Declined,
+    fits_decode,
+    fits_prefill,
+    need_of,
+    no_worker,
+    overloaded,
+    too_long,
+)
+from router.candidate import Candidate
+from router.prediction import (
+    decode_step_s,
+    decode_wait_s,
+    prefill_s,
+    prefill_wait_s,
+    transfer_s,
+)
+from wire.messages import MemberState, Route, RoutePath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A pair (or, with `prefill` None, D alone) and what is predicted for it."""
+
+    decode: Candidate
+    prefill: Candidate | None
+    ttft_s: float
+    tpot_s: float
+    wait_s: float
+    """Of ttft_s, what others' work takes; an idle deployment has none."""
+
+    def rank(self) -> tuple[float, float, bool, str, str]:
+        prefill = "" if self.prefill is None else self.prefill.process.name
+        return (
+            self.ttft_s,
+            self.tpot_s,
+            self.prefill is not None,
+            self.decode.process.name,
+            prefill,
+        )
+
+
+class Policy(Protocol):
+    """Pure: the same arguments give the same answer."""
+
+    def choose(
+        self, route: Route, prefill: Sequence[Candidate], decode: Sequence[Candidate]
+    ) -> Choice | Declined:
+        """Pick from the candidates whose pools match, in order of name: workers that are alive or
+        suspect."""
+        ...
+
+
+class LeastTtft:
+    """The policy described at the top of this module."""
+
+    def __init__(self, config: RouterConfig) -> None:
+        self._config = config
+
+    def choose(
+        self, route: Route, prefill: Sequence[Candidate], decode: Sequence[Candidate]
+    ) -> Choice | Declined:
+        if not decode:
+            return no_worker("no decode worker is alive", self._config)
+        fitting = [d for d in decode if fits_decode(route, d)]
+        if not fitting:
+            return too_long(route, decode)
+        decoders = _preferred(fitting, route)
+        remote = None
+        if route.path is not RoutePath.LOCAL:
+            remote = self._best_remote(route, _prefillers(prefill, route), decoders)
+        if remote is None and route.path is RoutePath.REMOTE:
+            return no_worker("no prefill worker is alive that could serve it", self._config)
+        best = remote
+        if route.path is not RoutePath.REMOTE:
+            local = self._best_local(route, decoders, anyone=remote is None)
+            if local is not None and (remote is None or local.rank() < remote.rank()):
+                best = local
+        if best is None:
+            return no_worker("no worker is alive that could serve it", self._config)
+        return overloaded(best.ttft_s, best.wait_s, self._config) or best
+
+    def _best_local(
+        self, route: Route, decoders: Sequence[Candidate], anyone: bool
+    ) -> Choice | None:
+        short = route.prompt_tokens <= self._config.local_prefill_tokens
+        anyone = anyone or short or route.path is RoutePath.LOCAL
+        choices = [_local(route, d) for d in decoders if anyone or d.prefills]
+        return min(choices, key=Choice.rank, default=None)
+
+    def _best_remote(
+        self, route: Route, prefillers: Sequence[Candidate], decoders: Sequence[Candidate]
+    ) -> Choice | None:
+        if not prefillers:
+            return None
+        # By wait, least first: for any P the first that can be its partner is best.
+        by_wait = sorted(
+            ((_decode_wait_s(route, d), d) for d in decoders), key=lambda entry: entry[0]
+        )
+        best: tuple[float, float, Candidate] | None = None
+        for p in prefillers:
+            wait_s = next((wait_s for wait_s, d in by_wait if _can_pair(p, d)), None)
+            if wait_s is None:
+                continue
+            queue_s = max(wait_s, prefill_wait_s(p))
+            work_s = prefill_s(p, route.prompt_tokens) + transfer_s(p, route.prompt_tokens)
+            # Equals go to the first by name, as the candidates come in that order.
+            if best is None or queue_s + work_s < best[0]:
+                best = (queue_s + work_s, queue_s, p)
+        if best is None:
+            return None
+        ttft_s, queue_s, p = best
+        # To the client all partners that are ready before P is are equal.
+        partners = [d for wait_s, d in by_wait if wait_s <= queue_s and _can_pair(p, d)]
+        d = min(partners, key=lambda d: (_tpot_s(route, d), d.process.name))
+        tpot_s = _tpot_s(route, d)
+        return Choice(decode=d, prefill=p, ttft_s=ttft_s, tpot_s=tpot_s, wait_s=queue_s)
+
+
+def _preferred(fitting: Sequence[Candidate], route: Route) -> Sequence[Candidate]:
+    """The best group that isn't empty: alive; alive but avoided; suspect."""
+    alive = [d for d in fitting if d.state is MemberState.ALIVE]
+    fresh = [d for d in alive if d.process not in route.avoid] if route.avoid else alive
+    return fresh or alive or fitting
+
+
+def _prefillers(prefill: Sequence[Candidate], route: Route) -> Sequence[Candidate]:
+    """Alive and not avoided. Only where a prefill worker was asked for may it be an avoided one:
+    else the decode worker can do it."""
+    alive = [p for p in prefill if p.state is MemberState.ALIVE and fits_prefill(route, p)]
+    if not route.avoid:
+        return alive
+    fresh = [p for p in alive if p.process not in route.avoid]
+    return fresh or (alive if route.path is RoutePath.REMOTE else [])
+
+
+def _can_pair(p: Candidate, d: Candidate) -> bool:
+    """Two workers with a transport in common: a hand-over to oneself is local prefill."""
+    return p.process != d.process and p.card.transport == d.card.transport
+
+
+def _decode_wait_s(route: Route, d: Candidate) -> float:
+    return decode_wait_s(d, need_of(route, d).begin, route.choices)
+
+
+def _tpot_s(route: Route, d: Candidate) -> float:
+    return decode_step_s(d, route.choices, route.prompt_tokens * route.choices)
+
+
+def _local(route: Route, d: Candidate) -> Choice:
+    wait_s = max(_decode_wait_s(route, d), prefill_wait_s(d))
+    return Choice(
+        decode=d,
+        prefill=None,
+        ttft_s=wait_s + prefill_s(d, route.prompt_tokens),
+        tpot_s=_tpot_s(route, d),
+        wait_s=wait_s,
+    )
