@@ -10,7 +10,7 @@ Item = TypeVar("Item", bound=Hashable)
 class RecentSet(Generic[Item]):
     """The `limit` most recently added items; older ones are forgotten."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = 4_096) -> None:
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
         self._limit = limit

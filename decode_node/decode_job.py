@@ -8,7 +8,7 @@ from core.lifecycle import Lifecycle
 from core.request import Request
 from kv_transfer.node_actions import SendTo
 from kv_transfer.receive_session import ReceiveSession
-from wire.messages import Fault, Message, Peer, Submit
+from wire.messages import Fault, Message, Peer, PrefillReport, Submit
 
 
 class DecodeJob:
@@ -64,3 +64,12 @@ class DecodeJob:
 
     def to_gateway(self, message: Message) -> SendTo:
         return SendTo(self.gateway.address, message)
+
+    def prefill_report(self, now_s: float) -> PrefillReport:
+        """Of a prefill here whose first token is just out."""
+        return PrefillReport(
+            attempt=self.attempt,
+            queue_ms=(self.started_s - self.received_s) * 1e3,
+            prefill_ms=(now_s - self.started_s) * 1e3,
+            cached_tokens=0,
+        )

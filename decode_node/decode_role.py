@@ -45,7 +45,6 @@ from wire.messages import (
     Peer,
     Prefill,
     PrefillEnded,
-    PrefillReport,
     Progress,
     Stage,
     Submit,
@@ -53,8 +52,6 @@ from wire.messages import (
     Tokens,
     WorkerLost,
 )
-
-REMEMBERED_CANCELS = 4_096
 
 DecodeRoleEvent: TypeAlias = (
     FromPeer
@@ -96,7 +93,7 @@ class DecodeRole:
         self._algorithm = algorithm
         self._lease_ms = lease_ms
         self._jobs: dict[Attempt, DecodeJob] = {}
-        self._cancelled: RecentSet[Attempt] = RecentSet(REMEMBERED_CANCELS)
+        self._cancelled: RecentSet[Attempt] = RecentSet()
 
     @property
     def open_transfers(self) -> int:
@@ -203,14 +200,7 @@ class DecodeRole:
         if job.life.state is DecodeState.PREFILLING:
             job.life.fire(DecodeEvent.PREFILLED, now_s)
         return [
-            job.to_gateway(
-                PrefillReport(
-                    attempt=job.attempt,
-                    queue_ms=(job.started_s - job.received_s) * 1e3,
-                    prefill_ms=(now_s - job.started_s) * 1e3,
-                    cached_tokens=0,
-                )
-            ),
+            job.to_gateway(job.prefill_report(now_s)),
             job.to_gateway(Progress(job.attempt, Stage.DECODING)),
         ]
 

@@ -52,8 +52,6 @@ from wire.messages import (
     WorkerLost,
 )
 
-REMEMBERED_CANCELS = 4_096
-
 
 PrefillRoleEvent: TypeAlias = (
     FromPeer | AddressGone | FromEngine[engine_actions.Action] | WriteEnded | Checksummed | RoleTick
@@ -120,7 +118,7 @@ class PrefillRole:
         self._algorithm = algorithm
         self._blocks_of = blocks_of
         self._jobs: dict[Attempt, _Job] = {}
-        self._cancelled: RecentSet[Attempt] = RecentSet(REMEMBERED_CANCELS)
+        self._cancelled: RecentSet[Attempt] = RecentSet()
 
     @property
     def open_transfers(self) -> int:
