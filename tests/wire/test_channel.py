@@ -1,0 +1,408 @@
+import asyncio
+import os
+import signal
+import socket as plain_socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+import zmq
+
+from core.clock import MonotonicClock
+from core.errors import BugError, FrameTooLarge, SetupError
+from core.ids import Attempt, Epoch, Incarnation, ProcessId, RequestId, WorkerName
+from tests.wire.channel_peer import CHILD, child_peer
+from wire.channel import INBOX_FRAMES, Channel, PeerGone, Received
+from wire.codec import MAX_FRAME_BYTES, encode
+from wire.keys import DeploymentKeys
+from wire.messages import Cancel, KvRenew
+
+KEYS = DeploymentKeys.create()
+A = ProcessId(WorkerName("a"), Incarnation(1))
+B = ProcessId(WorkerName("b"), Incarnation(2))
+PATIENCE_S = 20.0
+"""For what happens at once on a quiet machine."""
+
+
+def cancel(number: int, reason: str = "") -> Cancel:
+    return Cancel(Attempt(RequestId("r"), Epoch(number)), reason)
+
+
+async def soon(receiving: Awaitable[Any]) -> Any:
+    return await asyncio.wait_for(receiving, PATIENCE_S)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until `condition` holds: for what foreign sockets do, who tell nobody."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+Make = Callable[..., Coroutine[Any, Any, Channel]]
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    channels = []
+
+    async def one(process: ProcessId, keys: DeploymentKeys = KEYS) -> Channel:
+        channel = Channel(process, keys, MonotonicClock())
+        channels.append(channel)
+        await channel.bind()
+        return channel
+
+    yield one
+    for channel in channels:
+        await channel.close()
+
+
+Socket = zmq.Socket[bytes]
+
+
+@contextmanager
+def raw_peer(address: str, keys: DeploymentKeys | None) -> Iterator[tuple[Socket, Socket]]:
+    """A peer that speaks ZMTP but not through our channel, and the monitor of its end."""
+    context: zmq.Context[Socket] = zmq.Context.instance()
+    dealer = context.socket(zmq.DEALER)
+    dealer.linger = 0
+    if keys is not None:
+        dealer.curve_serverkey = KEYS.public
+        dealer.curve_publickey = keys.public
+        dealer.curve_secretkey = keys.secret
+    monitor = dealer.get_monitor_socket(
+        zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    )
+    dealer.connect(address)
+    try:
+        yield dealer, monitor
+    finally:
+        dealer.disable_monitor()
+        monitor.close()
+        dealer.close()
+
+
+async def chat(make: Make) -> None:
+    a, b = await make(A), await make(B)
+    a.send(b.address, cancel(1, "hello"))
+    assert await soon(b.receive()) == Received(A, cancel(1, "hello"))
+    b.send(a.address, cancel(2, "hello yourself"))
+    assert await soon(a.receive()) == Received(B, cancel(2, "hello yourself"))
+
+
+async def test_two_processes_talk(make: Make) -> None:
+    await chat(make)
+
+
+async def test_a_process_can_write_to_itself(make: Make) -> None:
+    a = await make(A)
+    a.send(a.address, cancel(1))
+    assert await soon(a.receive()) == Received(A, cancel(1))
+
+
+async def test_ten_thousand_messages_each_way_keep_their_order(make: Make) -> None:
+    a, b = await make(A), await make(B)
+    count = 10_000
+    for number in range(1, count + 1):
+        a.send(b.address, cancel(number))
+        b.send(a.address, cancel(number))
+
+    async def drain(channel: Channel) -> list[int]:
+        return [(await channel.receive()).message.attempt.epoch for _ in range(count)]  # type: ignore[union-attr]
+
+    at_a, at_b = await soon(asyncio.gather(drain(a), drain(b)))
+    assert at_a == at_b == list(range(1, count + 1))
+    assert a.malformed_total == b.malformed_total == 0
+
+
+async def test_a_flood_from_one_doesnt_shut_out_another(make: Make) -> None:
+    loud, quiet, hearer = await make(A), await make(B), await make(CHILD)
+    flood = 20_000
+    for number in range(1, flood + 1):
+        loud.send(hearer.address, cancel(number))
+    first = await soon(hearer.receive())
+    assert first.sender == A
+    quiet.send(hearer.address, cancel(1))
+    before = 0
+    while (await soon(hearer.receive())).sender != B:
+        before += 1
+    assert before < flood - 1
+
+
+async def test_reading_ahead_is_bounded(make: Make) -> None:
+    a, b = await make(A), await make(B)
+    for number in range(1, 10 * INBOX_FRAMES):
+        a.send(b.address, cancel(number))
+    await until(lambda: b._inbox.qsize() >= INBOX_FRAMES)
+    for _ in range(20):
+        await asyncio.sleep(0)
+        assert b._inbox.qsize() <= INBOX_FRAMES
+    for number in range(1, 10 * INBOX_FRAMES):
+        assert (await soon(b.receive())).message == cancel(number)
+
+
+async def test_a_killed_process_is_gone_within_two_seconds(make: Make, tmp_path: Path) -> None:
+    KEYS.save(tmp_path / "keys")
+    a = await make(A)
+    async with child_peer(tmp_path / "keys") as child:
+        a.send(child.address, cancel(1, a.address))
+        assert await soon(a.receive()) == Received(CHILD, cancel(1, a.address))
+        os.kill(child.process.pid, signal.SIGKILL)
+        start_s = time.monotonic()
+        gone = await soon(a.receive())
+        assert isinstance(gone, PeerGone)
+        assert gone.address == child.address
+        assert "broke" in gone.reason
+        assert time.monotonic() - start_s < 2.0
+        # Once per break: what is sent afterwards is a new connection, which can't be made.
+        a.send(child.address, cancel(2))
+        a.send(child.address, cancel(3))
+        gone = await soon(a.receive())
+        assert isinstance(gone, PeerGone)
+        assert "reached" in gone.reason
+        assert a.peers_gone_total == 2
+
+
+async def test_a_stopped_process_is_gone_by_its_missing_heartbeats(
+    make: Make, tmp_path: Path
+) -> None:
+    KEYS.save(tmp_path / "keys")
+    a = await make(A)
+    async with child_peer(tmp_path / "keys") as child:
+        a.send(child.address, cancel(1, a.address))
+        await soon(a.receive())
+        os.kill(child.process.pid, signal.SIGSTOP)
+        try:
+            start_s = time.monotonic()
+            gone = await soon(a.receive())
+            assert isinstance(gone, PeerGone)
+            assert time.monotonic() - start_s < 8.0
+        finally:
+            os.kill(child.process.pid, signal.SIGCONT)
+
+
+async def test_nobody_there_is_gone_within_about_two_seconds(make: Make) -> None:
+    with plain_socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"  # bound, and not listening
+        a = await make(A)
+        start_s = time.monotonic()
+        a.send(address, cancel(1))
+        gone = await soon(a.receive())
+        assert isinstance(gone, PeerGone)
+        assert gone.address == address
+        assert time.monotonic() - start_s < 3.0
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "tcp://", "tcp://127.0.0.1:x", "x" * 999])
+async def test_a_senseless_address_is_a_lost_peer(make: Make, address: str) -> None:
+    a = await make(A)
+    a.send(address, cancel(1))
+    gone = await soon(a.receive())
+    assert isinstance(gone, PeerGone)
+    assert gone.address == address
+
+
+async def test_what_is_sent_before_the_peer_listens_waits_for_it(make: Make) -> None:
+    with plain_socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    a = await make(A)
+    a.send(f"tcp://127.0.0.1:{port}", cancel(1))
+    late = Channel(B, KEYS, MonotonicClock())
+    try:
+        await late.bind(port=port)
+        assert await soon(late.receive()) == Received(A, cancel(1))
+    finally:
+        await late.close()
+
+
+async def test_a_peer_that_comes_back_is_reached_again(make: Make) -> None:
+    a, b = await make(A), await make(B)
+    address = b.address
+    a.send(address, cancel(1))
+    await soon(b.receive())
+    await b.close()
+    assert (await soon(a.receive())).address == address
+    again = Channel(B, KEYS, MonotonicClock())
+    try:
+        await again.bind(port=int(address.rsplit(":", 1)[1]))
+        a.send(address, cancel(2))
+        assert await soon(again.receive()) == Received(A, cancel(2))
+    finally:
+        await again.close()
+
+
+async def test_other_keys_get_nothing_through(make: Make) -> None:
+    b = await make(B)
+    stranger = await make(A, DeploymentKeys.create())
+    stranger.send(b.address, cancel(1))
+    gone = await soon(stranger.receive())
+    assert isinstance(gone, PeerGone)
+    assert b._inbox.empty()
+
+
+async def test_knowing_the_public_key_is_not_enough(make: Make) -> None:
+    b = await make(B)
+    with raw_peer(b.address, DeploymentKeys.create()) as (dealer, _):
+        dealer.send(encode(A, cancel(1)))
+        await until(lambda: b.refused_total > 0)
+    assert b._inbox.empty()
+
+
+async def test_plain_text_gets_nothing_through(make: Make) -> None:
+    b = await make(B)
+    with raw_peer(b.address, None) as (dealer, monitor):
+        dealer.send(encode(A, cancel(1)))
+        await until(lambda: monitor.poll(0) > 0)
+    assert b._inbox.empty()
+
+
+async def test_garbage_is_counted_and_the_rest_goes_on(make: Make) -> None:
+    b = await make(B)
+    good = encode(A, cancel(1))
+    garbage = [b"", b"\xc1", good[:-1], good + b"x", bytes(MAX_FRAME_BYTES + 1)]
+    with raw_peer(b.address, KEYS) as (dealer, _):
+        for frame in garbage:
+            dealer.send(frame)
+        dealer.send_multipart([good, good])
+        dealer.send(good)
+        assert await soon(b.receive()) == Received(A, cancel(1))
+    assert b.malformed_total == len(garbage) + 1
+
+
+async def test_a_monstrous_frame_costs_its_sender_the_connection(make: Make) -> None:
+    a, b = await make(A), await make(B)
+    with raw_peer(b.address, KEYS) as (dealer, monitor):
+        dealer.send(bytes(3 * MAX_FRAME_BYTES))
+        await until(lambda: monitor.poll(0) > 0)
+    a.send(b.address, cancel(1))
+    assert await soon(b.receive()) == Received(A, cancel(1))
+
+
+async def test_too_large_or_foreign_messages_are_the_callers_error(make: Make) -> None:
+    a = await make(A)
+    with pytest.raises(FrameTooLarge):
+        a.send(a.address, cancel(1, "x" * MAX_FRAME_BYTES))
+    with pytest.raises(BugError):
+        a.send(a.address, "text")
+
+
+async def test_a_peer_that_never_reads_is_lost_in_the_end(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wire.link.QUEUE_FRAMES", 4)
+    a, b = await make(A), await make(B)  # b receives nothing: nobody calls its receive()
+    big = cancel(1, "x" * (1 << 20))
+    for _ in range(1_000):
+        a.send(b.address, big)
+        if a.peers_gone_total:
+            break
+    gone = await soon(a.receive())
+    assert gone.address == b.address
+    assert "doesn't read" in gone.reason
+
+
+async def test_a_forgotten_address_is_closed_without_a_word(make: Make) -> None:
+    a, b = await make(A), await make(B)
+    a.send(b.address, cancel(1))
+    a.forget(b.address)  # what was sent still leaves
+    a.forget(b.address)
+    assert await soon(b.receive()) == Received(A, cancel(1))
+    a.send(b.address, cancel(2))
+    assert await soon(b.receive()) == Received(A, cancel(2))
+    assert a.peers_gone_total == 0
+
+
+async def test_close_lets_what_was_sent_leave(make: Make) -> None:
+    a, b = await make(A), await make(B)
+    for number in range(1, 101):
+        a.send(b.address, cancel(number))
+    await a.close()
+    for number in range(1, 101):
+        assert (await soon(b.receive())).message == cancel(number)
+
+
+async def test_close_is_quick_idempotent_and_wakes_the_receiver(make: Make) -> None:
+    a = await make(A)
+    a.send("tcp://127.0.0.1:1", cancel(1))  # nobody there: lingers, but not for long
+    waiting = asyncio.ensure_future(a.receive())
+    await asyncio.sleep(0)
+    start_s = time.monotonic()
+    await a.close()
+    await a.close()
+    assert time.monotonic() - start_s < 5.0
+    with pytest.raises(BugError, match="closed"):
+        await waiting
+    with pytest.raises(BugError, match="closed"):
+        a.send("tcp://127.0.0.1:1", cancel(1))
+    with pytest.raises(BugError, match="closed"):
+        await a.bind()
+
+
+async def test_a_taken_port_is_the_operators_error(make: Make) -> None:
+    a = await make(A)
+    port = int(a.address.rsplit(":", 1)[1])
+    other = Channel(B, KEYS, MonotonicClock())
+    with pytest.raises(SetupError, match=f"can't listen at 127.0.0.1:{port}"):
+        await other.bind(port=port)
+    assert (await other.bind()) == other.address != a.address
+    with pytest.raises(BugError, match="already"):
+        await other.bind()
+    await other.close()
+
+
+def test_nothing_leaks_under_either_loop() -> None:
+    async def life() -> None:
+        tasks = asyncio.all_tasks()
+        channels = [Channel(who, KEYS, MonotonicClock()) for who in (A, B)]
+
+        async def make(_: ProcessId) -> Channel:
+            channel = channels[0 if _ is A else 1]
+            await channel.bind()
+            return channel
+
+        await chat(make)
+        assert asyncio.all_tasks() == tasks  # a channel needs none
+        for channel in channels:
+            await channel.close()
+        assert asyncio.all_tasks() == tasks
+
+    def held() -> tuple[int, int, int]:
+        descriptors = len(os.listdir("/proc/self/fd"))
+        return descriptors, len(os.listdir("/proc/self/task")), threading.active_count()
+
+    asyncio.run(life())
+    uvloop.run(life())  # opens two descriptors of its own for good, the first time
+    before = held()
+    for _ in range(3):
+        asyncio.run(life())
+        uvloop.run(life())
+    deadline_s = time.monotonic() + PATIENCE_S
+    while held() != before and time.monotonic() < deadline_s:
+        time.sleep(0.01)  # an ended thread stays listed for a moment
+    assert held() == before
+
+
+def test_the_whole_chat_works_under_uvloop() -> None:
+    async def run() -> None:
+        a, b = Channel(A, KEYS, MonotonicClock()), Channel(B, KEYS, MonotonicClock())
+        await a.bind()
+        await b.bind()
+        for number in range(1, 2_001):
+            a.send(b.address, cancel(number))
+            b.send(a.address, KvRenew(Attempt(RequestId("r"), Epoch(number))))
+        for number in range(1, 2_001):
+            assert await soon(b.receive()) == Received(A, cancel(number))
+            heard = await soon(a.receive())
+            assert heard.message.attempt.epoch == number
+        await b.close()
+        assert isinstance(await soon(a.receive()), PeerGone)
+        await a.close()
+
+    uvloop.run(run())
