@@ -1,98 +1,19 @@
 import asyncio
 import os
-import signal
-import socket as plain_socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 import uvloop
-import zmq
 
 from core.clock import MonotonicClock
 from core.errors import BugError, FrameTooLarge, SetupError
-from core.ids import Attempt, Epoch, Incarnation, ProcessId, RequestId, WorkerName
-from tests.wire.channel_peer import CHILD, child_peer
+from core.ids import Attempt, Epoch, ProcessId, RequestId
+from tests.wire.channel_kit import KEYS, PATIENCE_S, A, B, Make, cancel, chat, raw_peer, soon, until
+from tests.wire.channel_peer import CHILD
 from wire.channel import INBOX_FRAMES, Channel, PeerGone, Received
 from wire.codec import MAX_FRAME_BYTES, encode
-from wire.keys import DeploymentKeys
-from wire.messages import Cancel, KvRenew
-
-KEYS = DeploymentKeys.create()
-A = ProcessId(WorkerName("a"), Incarnation(1))
-B = ProcessId(WorkerName("b"), Incarnation(2))
-PATIENCE_S = 20.0
-"""For what happens at once on a quiet machine."""
-
-
-def cancel(number: int, reason: str = "") -> Cancel:
-    return Cancel(Attempt(RequestId("r"), Epoch(number)), reason)
-
-
-async def soon(receiving: Awaitable[Any]) -> Any:
-    return await asyncio.wait_for(receiving, PATIENCE_S)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until `condition` holds: for what foreign sockets do, who tell nobody."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-Make = Callable[..., Coroutine[Any, Any, Channel]]
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[Make]:
-    channels = []
-
-    async def one(process: ProcessId, keys: DeploymentKeys = KEYS) -> Channel:
-        channel = Channel(process, keys, MonotonicClock())
-        channels.append(channel)
-        await channel.bind()
-        return channel
-
-    yield one
-    for channel in channels:
-        await channel.close()
-
-
-Socket = zmq.Socket[bytes]
-
-
-@contextmanager
-def raw_peer(address: str, keys: DeploymentKeys | None) -> Iterator[tuple[Socket, Socket]]:
-    """A peer that speaks ZMTP but not through our channel, and the monitor of its end."""
-    context: zmq.Context[Socket] = zmq.Context.instance()
-    dealer = context.socket(zmq.DEALER)
-    dealer.linger = 0
-    if keys is not None:
-        dealer.curve_serverkey = KEYS.public
-        dealer.curve_publickey = keys.public
-        dealer.curve_secretkey = keys.secret
-    monitor = dealer.get_monitor_socket(
-        zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    )
-    dealer.connect(address)
-    try:
-        yield dealer, monitor
-    finally:
-        dealer.disable_monitor()
-        monitor.close()
-        dealer.close()
-
-
-async def chat(make: Make) -> None:
-    a, b = await make(A), await make(B)
-    a.send(b.address, cancel(1, "hello"))
-    assert await soon(b.receive()) == Received(A, cancel(1, "hello"))
-    b.send(a.address, cancel(2, "hello yourself"))
-    assert await soon(a.receive()) == Received(B, cancel(2, "hello yourself"))
+from wire.messages import KvRenew
 
 
 async def test_two_processes_talk(make: Make) -> None:
@@ -146,123 +67,6 @@ async def test_reading_ahead_is_bounded(make: Make) -> None:
         assert (await soon(b.receive())).message == cancel(number)
 
 
-async def test_a_killed_process_is_gone_within_two_seconds(make: Make, tmp_path: Path) -> None:
-    KEYS.save(tmp_path / "keys")
-    a = await make(A)
-    async with child_peer(tmp_path / "keys") as child:
-        a.send(child.address, cancel(1, a.address))
-        assert await soon(a.receive()) == Received(CHILD, cancel(1, a.address))
-        os.kill(child.process.pid, signal.SIGKILL)
-        start_s = time.monotonic()
-        gone = await soon(a.receive())
-        assert isinstance(gone, PeerGone)
-        assert gone.address == child.address
-        assert "broke" in gone.reason
-        assert time.monotonic() - start_s < 2.0
-        # Once per break: what is sent afterwards is a new connection, which can't be made.
-        a.send(child.address, cancel(2))
-        a.send(child.address, cancel(3))
-        gone = await soon(a.receive())
-        assert isinstance(gone, PeerGone)
-        assert "reached" in gone.reason
-        assert a.peers_gone_total == 2
-
-
-async def test_a_stopped_process_is_gone_by_its_missing_heartbeats(
-    make: Make, tmp_path: Path
-) -> None:
-    KEYS.save(tmp_path / "keys")
-    a = await make(A)
-    async with child_peer(tmp_path / "keys") as child:
-        a.send(child.address, cancel(1, a.address))
-        await soon(a.receive())
-        os.kill(child.process.pid, signal.SIGSTOP)
-        try:
-            start_s = time.monotonic()
-            gone = await soon(a.receive())
-            assert isinstance(gone, PeerGone)
-            assert time.monotonic() - start_s < 8.0
-        finally:
-            os.kill(child.process.pid, signal.SIGCONT)
-
-
-async def test_nobody_there_is_gone_within_about_two_seconds(make: Make) -> None:
-    with plain_socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"  # bound, and not listening
-        a = await make(A)
-        start_s = time.monotonic()
-        a.send(address, cancel(1))
-        gone = await soon(a.receive())
-        assert isinstance(gone, PeerGone)
-        assert gone.address == address
-        assert time.monotonic() - start_s < 3.0
-
-
-@pytest.mark.parametrize("address", ["", "nonsense", "tcp://", "tcp://127.0.0.1:x", "x" * 999])
-async def test_a_senseless_address_is_a_lost_peer(make: Make, address: str) -> None:
-    a = await make(A)
-    a.send(address, cancel(1))
-    gone = await soon(a.receive())
-    assert isinstance(gone, PeerGone)
-    assert gone.address == address
-
-
-async def test_what_is_sent_before_the_peer_listens_waits_for_it(make: Make) -> None:
-    with plain_socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    a = await make(A)
-    a.send(f"tcp://127.0.0.1:{port}", cancel(1))
-    late = Channel(B, KEYS, MonotonicClock())
-    try:
-        await late.bind(port=port)
-        assert await soon(late.receive()) == Received(A, cancel(1))
-    finally:
-        await late.close()
-
-
-async def test_a_peer_that_comes_back_is_reached_again(make: Make) -> None:
-    a, b = await make(A), await make(B)
-    address = b.address
-    a.send(address, cancel(1))
-    await soon(b.receive())
-    await b.close()
-    assert (await soon(a.receive())).address == address
-    again = Channel(B, KEYS, MonotonicClock())
-    try:
-        await again.bind(port=int(address.rsplit(":", 1)[1]))
-        a.send(address, cancel(2))
-        assert await soon(again.receive()) == Received(A, cancel(2))
-    finally:
-        await again.close()
-
-
-async def test_other_keys_get_nothing_through(make: Make) -> None:
-    b = await make(B)
-    stranger = await make(A, DeploymentKeys.create())
-    stranger.send(b.address, cancel(1))
-    gone = await soon(stranger.receive())
-    assert isinstance(gone, PeerGone)
-    assert b._inbox.empty()
-
-
-async def test_knowing_the_public_key_is_not_enough(make: Make) -> None:
-    b = await make(B)
-    with raw_peer(b.address, DeploymentKeys.create()) as (dealer, _):
-        dealer.send(encode(A, cancel(1)))
-        await until(lambda: b.refused_total > 0)
-    assert b._inbox.empty()
-
-
-async def test_plain_text_gets_nothing_through(make: Make) -> None:
-    b = await make(B)
-    with raw_peer(b.address, None) as (dealer, monitor):
-        dealer.send(encode(A, cancel(1)))
-        await until(lambda: monitor.poll(0) > 0)
-    assert b._inbox.empty()
-
-
 async def test_garbage_is_counted_and_the_rest_goes_on(make: Make) -> None:
     b = await make(B)
     good = encode(A, cancel(1))
@@ -291,21 +95,6 @@ async def test_too_large_or_foreign_messages_are_the_callers_error(make: Make) -
         a.send(a.address, cancel(1, "x" * MAX_FRAME_BYTES))
     with pytest.raises(BugError):
         a.send(a.address, "text")
-
-
-async def test_a_peer_that_never_reads_is_lost_in_the_end(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("wire.link.QUEUE_FRAMES", 4)
-    a, b = await make(A), await make(B)  # b receives nothing: nobody calls its receive()
-    big = cancel(1, "x" * (1 << 20))
-    for _ in range(1_000):
-        a.send(b.address, big)
-        if a.peers_gone_total:
-            break
-    gone = await soon(a.receive())
-    assert gone.address == b.address
-    assert "doesn't read" in gone.reason
 
 
 async def test_a_forgotten_address_is_closed_without_a_word(make: Make) -> None:
