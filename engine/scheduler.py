@@ -1,9 +1,9 @@
 """What runs in the next step, and who gets which blocks: the engine's pure heart.
 
 Events in, actions out, no clock, no tensor, no socket: the worker's loop and the planner's
-simulator drive the same object. Around it: `admission.py` (who gets blocks), `growth.py` (blocks for the
-next token, preemption), `step_builder.py` (what fits into a step), `block_tables.py` (whose blocks
-are where), `finish.py` (when a choice ends).
+simulator drive the same object. Around it: `admission.py` (who gets blocks), `growth.py` (blocks
+for the next token, preemption), `step_builder.py` (what fits into a step), `block_tables.py` (whose
+blocks are where), `finish.py` (when a choice ends).
 
 One step is in flight at most: `plan` gives it, StepDone ends it. Between the two its blocks are
 being written to, so a group of it that is dropped meanwhile keeps its blocks until StepDone.
