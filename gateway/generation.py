@@ -21,3 +21,8 @@ class Generation:
     tenant: str = ""
     cache_salt: str = ""
     path: RoutePath = RoutePath.ANY
+    continues_prompt: bool = True
+    """The text goes on from the prompt's (completions), rather than being a message of its own:
+    says whose the first space of a SentencePiece vocabulary is."""
+    warm_up: bool = False
+    """The gateway's own, at start: not counted in the metrics."""

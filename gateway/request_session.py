@@ -7,7 +7,7 @@ answer goes on where it stopped. Exactly one of Finished, Failed and Cancelled c
 
 from collections.abc import Callable
 
-from core.errors import BugError, DeadlineExceeded
+from core.errors import BugError, DeadlineExceeded, NoWorker
 from core.ids import Attempt, Epoch, ProcessId
 from core.lifecycle import Lifecycle
 from core.request import SampledToken
@@ -17,6 +17,7 @@ from gateway.choice_stream import ChoiceStream, Delta, Detokenizer
 from gateway.fault_errors import fault_error, refusal_error
 from gateway.generation import Generation
 from gateway.request_record import RequestRecord
+from gateway.router_question import RouterQuestion
 from gateway.session_actions import (
     Cancelled,
     Failed,
@@ -34,7 +35,7 @@ from gateway.session_events import (
     ClientGone,
     Heard,
     PeerUnreachable,
-    RouterRestarted,
+    RouterUnreachable,
     SessionEvent,
     Tick,
     WorkerGone,
@@ -51,20 +52,10 @@ from wire.messages import (
     PrefillReport,
     Progress,
     Refusal,
-    RefusalKind,
     Settled,
     Stage,
     Tokens,
 )
-
-RESUME_PATIENCE_S = 30.0
-"""A request that lost its worker waits this long for another before it is refused: a worker's
-restart takes seconds, and the client has waited or read already. A first attempt is refused at
-once."""
-ROUTER_PATIENCE_S = 5.0
-"""The same after the router's restart."""
-ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.05, 1.0
-"""Pause between two questions to the router during that wait, whatever it says."""
 
 Actions = list[SessionAction]
 
@@ -93,8 +84,7 @@ class RequestSession:
         self._avoid: dict[ProcessId, None] = {}
         self._dead: set[ProcessId] = set()
         self._deadline_s = now_s + generation.slo.deadline_ms / 1e3
-        self._ask_again_s: float | None = None
-        self._patient_until_s = now_s
+        self._question = RouterQuestion(now_s)
         self.record = RequestRecord(received_s=now_s, prompt_tokens=len(generation.prompt))
 
     @property
@@ -113,7 +103,8 @@ class RequestSession:
     @property
     def wake_s(self) -> float:
         """When a Tick is due at the latest."""
-        return min(self._deadline_s, self._ask_again_s or self._deadline_s)
+        question_s = self._question.wake_s()
+        return self._deadline_s if question_s is None else min(self._deadline_s, question_s)
 
     @property
     def story(self) -> str:
@@ -137,8 +128,8 @@ class RequestSession:
                 return self._worker_gone(process, proven, now_s)
             case PeerUnreachable(address):
                 return self._unreachable(address, now_s)
-            case RouterRestarted():
-                return self._router_restarted(now_s)
+            case RouterUnreachable():
+                return self._router_unreachable(now_s)
             case ClientGone():
                 return self._fire(RequestEvent.ABORT, now_s, "client gone", Cancelled())
             case Broken(error):
@@ -192,18 +183,19 @@ class RequestSession:
         return [*over, *self._ask(now_s)]
 
     def _ask(self, now_s: float) -> Actions:
-        """Ask the router about the current attempt, for the first time or anew."""
-        self._ask_again_s = None
-        return [
-            ask_router(
-                self._generation,
-                self.attempt,
-                self._gateway,
-                self._choices,
-                self._left_ms(now_s),
-                tuple(self._avoid),
-            )
-        ]
+        """Ask the router about the current attempt."""
+        self._question.asked(now_s)
+        return [self._route(now_s)]
+
+    def _route(self, now_s: float) -> ToRouter:
+        return ask_router(
+            self._generation,
+            self.attempt,
+            self._gateway,
+            self._choices,
+            self._left_ms(now_s),
+            tuple(self._avoid),
+        )
 
     def _cancel_workers(self, reason: str) -> Actions:
         """To both, whatever they are believed to hold; a cancel is remembered where it's early.
@@ -243,27 +235,23 @@ class RequestSession:
             return [Ignored("second answer of the router")]
         if isinstance(message, Refusal):
             return self._refused(message, now_s)
-        self._ask_again_s = None
+        self._question.answered()
         self._current.assign(message)
         self.record.assigned(message, now_s)
         why = f"{self.record.prefill} → {self.record.decode}"
         return self._fire(RequestEvent.ASSIGNED, now_s, why)
 
     def _refused(self, refusal: Refusal, now_s: float) -> Actions:
-        wait_s = min(max(refusal.retry_after_s, ASK_AGAIN_MIN_S), ASK_AGAIN_MAX_S)
-        passing = refusal.kind is not RefusalKind.TOO_LONG
-        if passing and now_s + wait_s < self._patient_until_s:
-            self._ask_again_s = now_s + wait_s
+        if self._question.waits_after(refusal, now_s):
             return []
         error = refusal_error(refusal)
         return self._fire(RequestEvent.REFUSED, now_s, refusal.reason, Failed(error))
 
-    def _router_restarted(self, now_s: float) -> Actions:
+    def _router_unreachable(self, now_s: float) -> Actions:
         if not self._awaits_assignment():
             return []
-        # A new router hears from its workers one by one and refuses until then.
-        self._patient_until_s = max(self._patient_until_s, now_s + ROUTER_PATIENCE_S)
-        return self._ask(now_s)
+        self._question.repeated(now_s)
+        return [self._route(now_s)]
 
     def _progress(self, stage: Stage, now_s: float) -> Actions:
         before = (self.state, self._current.decoding)
@@ -361,7 +349,7 @@ class RequestSession:
         if blamed is not None:
             self._avoid[blamed.process] = None
         if self.attempt.epoch < self._max_attempts:
-            self._patient_until_s = now_s + RESUME_PATIENCE_S
+            self._question.be_patient(now_s)
             return self._fire(RequestEvent.ATTEMPT_LOST, now_s, why)
         story = f"{why}; given up after {self.attempt.epoch} attempts"
         error = fault_error(fault, story)
@@ -375,8 +363,9 @@ class RequestSession:
     def _tick(self, now_s: float) -> Actions:
         if now_s >= self._deadline_s:
             limit_ms = self._generation.slo.deadline_ms
-            error = DeadlineExceeded(f"not finished within the deadline of {limit_ms:g} ms")
-            return self._fire(RequestEvent.TIMEOUT, now_s, "deadline", Failed(error))
-        if self._ask_again_s is not None and now_s >= self._ask_again_s:
-            return self._ask(now_s)
-        return []
+            late = DeadlineExceeded(f"not finished within the deadline of {limit_ms:g} ms")
+            return self._fire(RequestEvent.TIMEOUT, now_s, "deadline", Failed(late))
+        if self._question.is_silent(now_s):
+            error = NoWorker("the router doesn't answer")
+            return self._fire(RequestEvent.GIVE_UP, now_s, error.message, Failed(error))
+        return self._ask(now_s) if self._question.is_due(now_s) else []

@@ -36,8 +36,8 @@ class PeerUnreachable:
 
 
 @dataclass(frozen=True, slots=True)
-class RouterRestarted:
-    """Whatever was asked of the router before is forgotten."""
+class RouterUnreachable:
+    """Our connection to the router broke: what was asked may never have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +58,5 @@ class Tick:
 
 
 SessionEvent = (
-    Begin | Heard | WorkerGone | PeerUnreachable | RouterRestarted | ClientGone | Broken | Tick
+    Begin | Heard | WorkerGone | PeerUnreachable | RouterUnreachable | ClientGone | Broken | Tick
 )

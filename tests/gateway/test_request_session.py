@@ -16,14 +16,14 @@ from core.errors import (
 )
 from core.request import FinishReason, SampledToken
 from core.request_lifecycle import RequestState
-from gateway.request_session import RESUME_PATIENCE_S
+from gateway.router_question import RESUME_PATIENCE_S, ROUTER_SILENCE_S
 from gateway.session_actions import Cancelled, Failed, Finished, Ignored, Usage
 from gateway.session_events import (
     Begin,
     Broken,
     ClientGone,
     PeerUnreachable,
-    RouterRestarted,
+    RouterUnreachable,
     Tick,
     WorkerGone,
 )
@@ -266,18 +266,29 @@ def test_a_request_that_lost_its_worker_waits_for_another() -> None:
     assert type(failure(world)) is NoWorker
 
 
-def test_a_restarted_router_is_asked_again_only_about_what_it_owes() -> None:
+def test_an_unreachable_router_is_asked_again_only_about_what_it_owes() -> None:
     world = World()
     world.do(Begin())
-    world.do(RouterRestarted())
+    world.do(RouterUnreachable())
     assert len(world.routes()) == 2
     refuse(world, RefusalKind.NO_WORKER)
     assert not world.session.ended, "it may not know its workers yet"
     world.now_s = world.session.wake_s
     world.do(Tick())
     world.assign()
-    world.do(RouterRestarted())
+    world.do(RouterUnreachable())
     assert len(world.routes()) == 3
+
+
+def test_a_silent_router_is_not_waited_for_until_the_deadline() -> None:
+    world = World(deadline_ms=600_000.0)
+    world.do(Begin())
+    world.now_s += 10.0
+    world.do(RouterUnreachable())
+    assert world.session.wake_s == pytest.approx(100.0 + ROUTER_SILENCE_S)
+    world.now_s = world.session.wake_s
+    world.do(Tick())
+    assert type(failure(world)) is NoWorker
 
 
 def test_resumed_choices_are_prefilled_locally_and_ended_ones_stay_ended() -> None:
