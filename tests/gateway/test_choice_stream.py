@@ -1,7 +1,6 @@
 """Tokens of one choice in any order, once each, as text."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from core.request import FinishReason, SampledToken
 from gateway.choice_stream import ChoiceStream, Delta

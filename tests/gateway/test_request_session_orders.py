@@ -1,7 +1,6 @@
 """Any order, any repetition, any loss of workers: the same answer, and exactly one end."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from core.request import FinishReason, SampledToken
 from gateway.session_actions import Finished
