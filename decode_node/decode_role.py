@@ -94,6 +94,8 @@ class DecodeRole:
         self._lease_ms = lease_ms
         self._jobs: dict[Attempt, DecodeJob] = {}
         self._cancelled: RecentSet[Attempt] = RecentSet()
+        self._dead: RecentSet[ProcessId] = RecentSet()
+        """Proven; a peer that dies before a transfer with it begins isn't reported again."""
 
     @property
     def open_transfers(self) -> int:
@@ -141,6 +143,8 @@ class DecodeRole:
                 return self._end(job, DecodeEvent.ABORT, reason, now_s) if job else []
             case WorkerLost(process, proven):
                 out: Out = []
+                if proven:
+                    self._dead.add(process)
                 for job in list(self._jobs.values()):
                     if job.prefill is not None and job.prefill.process == process:
                         out += self._peer_lost(job, proven, now_s)
@@ -230,6 +234,9 @@ class DecodeRole:
         prefill = job.prefill
         if prefill is None:
             return [Stale(f"blocks reserved for {job.attempt}, which is prefilled here")]
+        if prefill.process in self._dead:
+            job.fault = Fault.PEER
+            return self._end(job, DecodeEvent.FAULT, "the prefill worker has died", now_s)
         job.life.fire(DecodeEvent.RESERVED_REMOTE, now_s)
         job.session = ReceiveSession(
             attempt=job.attempt,
