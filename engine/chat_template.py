@@ -96,7 +96,7 @@ class ChatTemplate:
             return self._sandbox.render(self._template, names)
         except _Refused as refusal:
             raise ClientError(str(refusal), param="messages") from None
-        except TemplateOverrun as error:
+        except (TemplateOverrun, RecursionError) as error:
             raise ModelError(f"the model's chat template runs away: {error}") from error
         except SecurityError as error:
             raise ModelError(f"the model's chat template is not safe: {error}") from error
@@ -107,7 +107,6 @@ class ChatTemplate:
             LookupError,
             AttributeError,
             ArithmeticError,
-            RecursionError,
             AssertionError,
         ) as error:
             raise ClientError(

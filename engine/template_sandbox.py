@@ -21,13 +21,14 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-MAX_ROUNDS = 500_000
+MAX_ROUNDS = 250_000
 """Loop rounds and calls of one rendering."""
 MAX_CHARS = 1 << 24
 """Of the output, and of any one text or list built on the way."""
 MAX_CHARS_TOTAL = 1 << 27
 """Of all of those together."""
 _MAX_INT_BITS = 4_096
+_MAX_ELEMENTS = 1 << 20
 _NOT_ALLOWED = MAX_CHARS + 1
 _WIDE_FIELD = re.compile(r"\d{5,}|\*|:[^{}]*\{")
 """A printf or format field whose width is huge or given by a value."""
@@ -88,13 +89,11 @@ class _Counting(NodeTransformer):
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802
         self.generic_visit(node)
-        node.nodes = [
-            _filtered(part, "_emitted") for part in node.nodes if isinstance(part, nodes.Expr)
-        ]
+        node.nodes = [_filtered(part, "_emitted") for part in node.nodes]
         return node
 
 
-def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
@@ -151,12 +150,14 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
         method = getattr(obj, "__wrapped__", obj)  # the sandbox wraps str.format
         owner = getattr(method, "__self__", None)
         if isinstance(owner, (str, bytes, int)):
-            for value in (*args, *kwargs.values()):
+            # jinja2 hands its own `_loop_vars` and `_block_vars` along.
+            named = {name: value for name, value in kwargs.items() if name[0] != "_"}
+            for value in (*args, *named.values()):
                 if isinstance(value, int):  # a width, a length, or harmless
                     _spend_chars(max(value, 0))
             size = _METHOD_SIZES.get(method.__name__)
             if size is not None:
-                _spend_chars(size(owner, *args, **kwargs))
+                _spend_chars(size(owner, *args, **named))
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -197,9 +198,12 @@ def _emitted(value: Any) -> str:
 def _text_size(value: Any) -> int:
     """About the length of `str(value)` or its JSON, without making it: lists may hold one
     another many times over."""
-    size, todo = 0, [value]
-    while todo and size <= MAX_CHARS:
+    size, elements, todo = 0, 0, [value]
+    while todo:
         item = todo.pop()
+        elements += 1
+        if elements > _MAX_ELEMENTS:
+            return _NOT_ALLOWED
         if isinstance(item, (str, bytes)):
             size += len(item) + 2
         elif isinstance(item, Mapping):
