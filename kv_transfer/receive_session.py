@@ -13,8 +13,7 @@ from typing import TypeAlias
 from core.ids import Attempt
 from core.lifecycle import Lifecycle
 from core.request import SampledToken
-from core.transfer_lifecycle import RECEIVE_TABLE, ReceiveEvent, ReceiveState
-from core.transfer_lifecycle import ReceiveAction as Do
+from core.transfer_lifecycle import RECEIVE_TABLE, ReceiveAction as Do, ReceiveEvent, ReceiveState
 from kv_transfer import events
 from kv_transfer.actions import (
     Deliver,

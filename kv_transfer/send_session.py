@@ -21,8 +21,7 @@ from core.errors import BugError
 from core.ids import Attempt
 from core.lifecycle import Lifecycle
 from core.request import SampledToken
-from core.transfer_lifecycle import SEND_TABLE, SendEvent, SendState
-from core.transfer_lifecycle import SendAction as Do
+from core.transfer_lifecycle import SEND_TABLE, SendAction as Do, SendEvent, SendState
 from kv_transfer import events
 from kv_transfer.actions import (
     DropLink,

@@ -1,7 +1,6 @@
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from core.errors import MalformedMessage
 from core.ids import Attempt, Epoch, RequestId

@@ -11,10 +11,8 @@ from core.ids import Attempt, Epoch, RequestId
 from core.request import FinishReason, SampledToken
 from core.transfer_lifecycle import ReceiveState, SendState
 from kv_transfer import actions, events
-from kv_transfer.receive_session import Heard as HeardByD
-from kv_transfer.receive_session import ReceiveSession, ReceiveSessionEvent
-from kv_transfer.send_session import Heard as HeardByP
-from kv_transfer.send_session import SendLimits, SendSession, SendSessionEvent
+from kv_transfer.receive_session import Heard as HeardByD, ReceiveSession, ReceiveSessionEvent
+from kv_transfer.send_session import Heard as HeardByP, SendLimits, SendSession, SendSessionEvent
 from wire.messages import Fault, KvAbort, KvAck, KvRefuse, KvReleased, KvRenew
 
 ATTEMPT = Attempt(RequestId("req-1"), Epoch(1))
