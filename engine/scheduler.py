@@ -19,8 +19,7 @@ from core.cost_model import CostModel
 from core.errors import BugError, IndexCorrupt
 from core.ids import Attempt
 from core.request import Request, SampledToken
-from engine import actions as act
-from engine import events as ev
+from engine import actions as act, events as ev
 from engine.admission import Admission
 from engine.block_pool import BlockPool
 from engine.block_tables import BlockTables
@@ -320,7 +319,7 @@ class Scheduler:
             taken += len(chunk.samples)
             if group.state is not GroupState.RUNNING:
                 continue  # doomed
-            sequence.computed = chunk.end
+            sequence.advance(chunk.end)
             sampled = [
                 self._sampled(group, spec, draw)
                 for spec, draw in zip(chunk.samples, draws, strict=True)

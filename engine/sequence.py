@@ -61,6 +61,11 @@ class Sequence:
         """Whether its next step is a decode: just the token drawn last."""
         return bool(self.output) and self.computed > 0 and self.pending == 1
 
+    def advance(self, end: int) -> None:
+        """A step has written the KV of all positions below `end`, the last ones to own blocks."""
+        self.computed = end
+        self.shares_tail = False
+
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Tokens at positions start … end - 1 of prompt and output together."""
         prompt = len(self.prompt)
