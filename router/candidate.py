@@ -1,6 +1,6 @@
 """A worker that may be chosen, with everything the choice depends on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.ids import ProcessId
 from router.load_view import WorkerFigures
@@ -18,9 +18,10 @@ class Candidate:
     max_batch: int
     step_tokens: int
 
-    @property
-    def process(self) -> ProcessId:
-        return self.card.peer.process
+    process: ProcessId = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "process", self.card.peer.process)
 
     @property
     def prefills(self) -> bool:

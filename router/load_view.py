@@ -37,9 +37,25 @@ class Share:
 
 class WorkerFigures:
     """One worker's load as far as the router knows. Counts of requests, tokens, sequences and
-    KV blocks; read by the policy, changed by the LoadView only."""
+    KV blocks; read by the policy, changed by the LoadView only.
 
-    __slots__ = ("blocks_total", "held", "load", "mean_stay_s", "unseen", "unseen_shares")
+    Plain attributes, brought up to date by `refresh` at each change: a decision reads the figures
+    of every worker and changes those of two.
+    """
+
+    __slots__ = (
+        "blocks_free",
+        "blocks_total",
+        "context_tokens",
+        "held",
+        "load",
+        "mean_stay_s",
+        "queued_prefill_tokens",
+        "queued_prefills",
+        "sequences",
+        "unseen",
+        "unseen_shares",
+    )
 
     def __init__(self, card: WorkerCard) -> None:
         self.blocks_total = card.blocks_total
@@ -52,31 +68,25 @@ class WorkerFigures:
         """Sum of what decodes here, or will, from assignment to settlement."""
         self.mean_stay_s: float | None = None
         """From assignment to settlement, a running mean; None before the first."""
-
-    @property
-    def queued_prefill_tokens(self) -> int:
-        return self.load.prefill_tokens_queued + self.unseen.prefill_tokens
-
-    @property
-    def queued_prefills(self) -> int:
+        self.queued_prefill_tokens = 0
+        self.queued_prefills = 0
         """Requests that `queued_prefill_tokens` belong to, at most."""
-        return self.load.running + self.load.waiting + self.unseen.requests
-
-    @property
-    def sequences(self) -> int:
+        self.sequences = 0
         """Of the decode batch, with those still on their way into it."""
-        return max(self.load.decode_batch + self.unseen.sequences, self.held.sequences)
-
-    @property
-    def context_tokens(self) -> int:
-        return max(
-            self.load.decode_context_tokens + self.unseen.context_tokens, self.held.context_tokens
-        )
-
-    @property
-    def blocks_free(self) -> int:
+        self.context_tokens = 0
+        """Of those sequences."""
+        self.blocks_free = card.blocks_total
         """Negative where more is promised than there is."""
-        return min(self.load.blocks_free - self.unseen.blocks, self.blocks_total - self.held.blocks)
+
+    def refresh(self) -> None:
+        load, unseen, held = self.load, self.unseen, self.held
+        self.queued_prefill_tokens = load.prefill_tokens_queued + unseen.prefill_tokens
+        self.queued_prefills = load.running + load.waiting + unseen.requests
+        self.sequences = max(load.decode_batch + unseen.sequences, held.sequences)
+        self.context_tokens = max(
+            load.decode_context_tokens + unseen.context_tokens, held.context_tokens
+        )
+        self.blocks_free = min(load.blocks_free - unseen.blocks, self.blocks_total - held.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +144,7 @@ class LoadView:
             self._workers[card.peer.process] = WorkerFigures(card)
         else:
             known.blocks_total = card.blocks_total
+            known.refresh()
 
     def remove_worker(self, process: ProcessId) -> None:
         """Forget a lost worker, and the requests that were to decode there: their gateways ask
@@ -157,6 +168,7 @@ class LoadView:
                 break
             del worker.unseen_shares[attempt]
             worker.unseen.add(share, -1)
+        worker.refresh()
 
     def placement(self, request: RequestId) -> Placement | None:
         return self._placed.get(request)
@@ -166,8 +178,8 @@ class LoadView:
         self._placed[placement.attempt.request] = placement
         decode = self._workers[placement.decode]
         share = placement.decode_share()
-        self._add_unseen(decode, placement, share)
         decode.held.add(share)
+        self._add_unseen(decode, placement, share)
         if placement.prefill is not None:
             prefill = self._workers[placement.prefill]
             self._add_unseen(prefill, placement, placement.prefill_share())
@@ -207,17 +219,21 @@ class LoadView:
     def _add_unseen(self, worker: WorkerFigures, placement: Placement, share: Share) -> None:
         worker.unseen_shares[placement.attempt] = (placement.assigned_s, share)
         worker.unseen.add(share)
+        worker.refresh()
 
     def _drop(self, placement: Placement) -> None:
         del self._placed[placement.attempt.request]
-        for process in (placement.decode, placement.prefill):
-            worker = None if process is None else self._workers.get(process)
-            if worker is not None and placement.attempt in worker.unseen_shares:
-                _, share = worker.unseen_shares.pop(placement.attempt)
-                worker.unseen.add(share, -1)
         decode = self._workers.get(placement.decode)
         if decode is not None:
             decode.held.add(placement.decode_share(), -1)
+        for process in (placement.decode, placement.prefill):
+            worker = None if process is None else self._workers.get(process)
+            if worker is None:
+                continue
+            if placement.attempt in worker.unseen_shares:
+                _, share = worker.unseen_shares.pop(placement.attempt)
+                worker.unseen.add(share, -1)
+            worker.refresh()
 
     def check_integrity(self) -> None:
         """Raises:

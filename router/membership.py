@@ -88,18 +88,20 @@ class Identity:
 
     model: str
     fingerprint: str
+    max_context: int
     layout: KvLayout
 
     @classmethod
     def of(cls, card: WorkerCard) -> "Identity":
-        return cls(card.model, card.fingerprint, card.layout)
+        return cls(card.model, card.fingerprint, card.max_context, card.layout)
 
     def differences(self, other: "Identity") -> list[str]:
         """Each differing value, as `name: theirs here, ours in the deployment`."""
-        pairs = [
-            ("model", other.model, self.model),
-            ("fingerprint", other.fingerprint, self.fingerprint),
-        ] + [
+        pairs: list[tuple[str, object, object]] = [
+            (name, getattr(other, name), getattr(self, name))
+            for name in ("model", "fingerprint", "max_context")
+        ]
+        pairs += [
             (f"layout.{f.name}", getattr(other.layout, f.name), getattr(self.layout, f.name))
             for f in fields(KvLayout)
         ]

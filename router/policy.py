@@ -23,17 +23,17 @@ from router.admission import (
     Declined,
     fits_decode,
     fits_prefill,
-    need_of,
     no_worker,
     overloaded,
     too_long,
 )
 from router.candidate import Candidate
+from router.demand import Demand
 from router.prediction import (
-    decode_step_s,
     decode_wait_s,
     prefill_s,
     prefill_wait_s,
+    tpot_s,
     transfer_s,
 )
 from wire.messages import MemberState, Route, RoutePath
@@ -83,59 +83,33 @@ class LeastTtft:
     ) -> Choice | Declined:
         if not decode:
             return no_worker("no decode worker is alive", self._config)
-        fitting = [d for d in decode if fits_decode(route, d)]
+        demand = Demand.of(route, decode[0].card)
+        fitting = [d for d in decode if fits_decode(demand, d)]
         if not fitting:
-            return too_long(route, decode)
+            return too_long(route, demand, decode)
         decoders = _preferred(fitting, route)
         remote = None
         if route.path is not RoutePath.LOCAL:
-            remote = self._best_remote(route, _prefillers(prefill, route), decoders)
+            remote = _best_remote(demand, _prefillers(prefill, route, demand), decoders)
         if remote is None and route.path is RoutePath.REMOTE:
             return no_worker("no prefill worker is alive that could serve it", self._config)
         best = remote
         if route.path is not RoutePath.REMOTE:
-            local = self._best_local(route, decoders, anyone=remote is None)
-            if local is not None and (remote is None or local.rank() < remote.rank()):
+            local = _best_local(demand, self._may_prefill(route, decoders, remote is not None))
+            if best is None or (local is not None and local.rank() < best.rank()):
                 best = local
         if best is None:
             return no_worker("no worker is alive that could serve it", self._config)
         return overloaded(best.ttft_s, best.wait_s, self._config) or best
 
-    def _best_local(
-        self, route: Route, decoders: Sequence[Candidate], anyone: bool
-    ) -> Choice | None:
+    def _may_prefill(
+        self, route: Route, decoders: Sequence[Candidate], remote: bool
+    ) -> Sequence[Candidate]:
+        """Decode workers that may prefill this prompt themselves."""
         short = route.prompt_tokens <= self._config.local_prefill_tokens
-        anyone = anyone or short or route.path is RoutePath.LOCAL
-        choices = [_local(route, d) for d in decoders if anyone or d.prefills]
-        return min(choices, key=Choice.rank, default=None)
-
-    def _best_remote(
-        self, route: Route, prefillers: Sequence[Candidate], decoders: Sequence[Candidate]
-    ) -> Choice | None:
-        if not prefillers:
-            return None
-        # By wait, least first: for any P the first that can be its partner is best.
-        by_wait = sorted(
-            ((_decode_wait_s(route, d), d) for d in decoders), key=lambda entry: entry[0]
-        )
-        best: tuple[float, float, Candidate] | None = None
-        for p in prefillers:
-            wait_s = next((wait_s for wait_s, d in by_wait if _can_pair(p, d)), None)
-            if wait_s is None:
-                continue
-            queue_s = max(wait_s, prefill_wait_s(p))
-            work_s = prefill_s(p, route.prompt_tokens) + transfer_s(p, route.prompt_tokens)
-            # Equals go to the first by name, as the candidates come in that order.
-            if best is None or queue_s + work_s < best[0]:
-                best = (queue_s + work_s, queue_s, p)
-        if best is None:
-            return None
-        ttft_s, queue_s, p = best
-        # To the client all partners that are ready before P is are equal.
-        partners = [d for wait_s, d in by_wait if wait_s <= queue_s and _can_pair(p, d)]
-        d = min(partners, key=lambda d: (_tpot_s(route, d), d.process.name))
-        tpot_s = _tpot_s(route, d)
-        return Choice(decode=d, prefill=p, ttft_s=ttft_s, tpot_s=tpot_s, wait_s=queue_s)
+        if short or not remote or route.path is RoutePath.LOCAL:
+            return decoders
+        return [d for d in decoders if d.prefills]
 
 
 def _preferred(fitting: Sequence[Candidate], route: Route) -> Sequence[Candidate]:
@@ -145,35 +119,58 @@ def _preferred(fitting: Sequence[Candidate], route: Route) -> Sequence[Candidate
     return fresh or alive or fitting
 
 
-def _prefillers(prefill: Sequence[Candidate], route: Route) -> Sequence[Candidate]:
+def _prefillers(prefill: Sequence[Candidate], route: Route, demand: Demand) -> Sequence[Candidate]:
     """Alive and not avoided. Only where a prefill worker was asked for may it be an avoided one:
     else the decode worker can do it."""
-    alive = [p for p in prefill if p.state is MemberState.ALIVE and fits_prefill(route, p)]
+    alive = [p for p in prefill if p.state is MemberState.ALIVE and fits_prefill(demand, p)]
     if not route.avoid:
         return alive
     fresh = [p for p in alive if p.process not in route.avoid]
     return fresh or (alive if route.path is RoutePath.REMOTE else [])
 
 
+def _best_local(demand: Demand, decoders: Sequence[Candidate]) -> Choice | None:
+    best: tuple[float, float, Candidate] | None = None
+    for d in decoders:
+        wait_s = max(decode_wait_s(d, demand), prefill_wait_s(d))
+        ttft_s = wait_s + prefill_s(d, demand.prompt_tokens)
+        # Of equals the lesser TPOT, then the first by name, which is the order they come in.
+        if best is None or (ttft_s, tpot_s(d, demand)) < (best[0], tpot_s(best[2], demand)):
+            best = (ttft_s, wait_s, d)
+    if best is None:
+        return None
+    ttft_s, wait_s, d = best
+    return Choice(decode=d, prefill=None, ttft_s=ttft_s, tpot_s=tpot_s(d, demand), wait_s=wait_s)
+
+
+def _best_remote(
+    demand: Demand, prefillers: Sequence[Candidate], decoders: Sequence[Candidate]
+) -> Choice | None:
+    if not prefillers:
+        return None
+    # By wait, least first: for any P the first that can be its partner is best.
+    by_wait = sorted(((decode_wait_s(d, demand), d) for d in decoders), key=lambda entry: entry[0])
+    best: tuple[float, float, Candidate] | None = None
+    for p in prefillers:
+        wait_s = next((wait_s for wait_s, d in by_wait if _can_pair(p, d)), None)
+        if wait_s is None:
+            continue
+        queue_s = max(wait_s, prefill_wait_s(p))
+        ttft_s = queue_s + prefill_s(p, demand.prompt_tokens) + transfer_s(p, demand)
+        # Equals go to the first by name, as the candidates come in that order.
+        if best is None or ttft_s < best[0]:
+            best = (ttft_s, queue_s, p)
+    if best is None:
+        return None
+    ttft_s, queue_s, p = best
+    # To the client all partners that are ready before P is are equal.
+    partners = [d for wait_s, d in by_wait if wait_s <= queue_s and _can_pair(p, d)]
+    tpot, _, d = min(
+        ((tpot_s(d, demand), d.process.name, d) for d in partners), key=lambda entry: entry[:2]
+    )
+    return Choice(decode=d, prefill=p, ttft_s=ttft_s, tpot_s=tpot, wait_s=queue_s)
+
+
 def _can_pair(p: Candidate, d: Candidate) -> bool:
     """Two workers with a transport in common: a hand-over to oneself is local prefill."""
     return p.process != d.process and p.card.transport == d.card.transport
-
-
-def _decode_wait_s(route: Route, d: Candidate) -> float:
-    return decode_wait_s(d, need_of(route, d).begin, route.choices)
-
-
-def _tpot_s(route: Route, d: Candidate) -> float:
-    return decode_step_s(d, route.choices, route.prompt_tokens * route.choices)
-
-
-def _local(route: Route, d: Candidate) -> Choice:
-    wait_s = max(_decode_wait_s(route, d), prefill_wait_s(d))
-    return Choice(
-        decode=d,
-        prefill=None,
-        ttft_s=wait_s + prefill_s(d, route.prompt_tokens),
-        tpot_s=_tpot_s(route, d),
-        wait_s=wait_s,
-    )

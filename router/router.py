@@ -10,8 +10,9 @@ from enum import StrEnum
 
 from core.config import Config
 from core.ids import ProcessId
-from router.admission import Declined, need_of
+from router.admission import Declined
 from router.candidate import Candidate
+from router.demand import Demand
 from router.events import Action, Event, Forget, FromPeer, PeerGone, Send, Tick
 from router.load_view import LoadView, Placement
 from router.membership import (
@@ -163,7 +164,7 @@ class Router:
                 prefill=None if remote is None else remote.process,
                 prompt_tokens=route.prompt_tokens,
                 choices=route.choices,
-                blocks=need_of(route, choice.decode).begin,
+                blocks=Demand.of(route, choice.decode.card).begin_blocks,
                 assigned_s=now_s,
                 expires_s=now_s + route.deadline_left_ms / 1e3,
             )
