@@ -48,7 +48,7 @@ class Table(Generic[State, Event, Action]):
                     raise ValueError(f"{self.name}: {state} has no row for {event}")
         unreachable = set(states) - self._reachable()
         if unreachable:
-            raise ValueError(f"{self.name}: unreachable states {sorted(unreachable)}")
+            raise ValueError(f"{self.name}: unreachable states: {', '.join(sorted(unreachable))}")
 
     def _reachable(self) -> set[State]:
         seen, todo = {self.initial}, [self.initial]
