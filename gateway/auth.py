@@ -1,0 +1,63 @@
+"""Who may ask: everybody on loopback, holders of the key otherwise."""
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from core.config import GatewayConfig
+from core.errors import ConfigError, Unauthorized
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+
+OPEN_PATHS = frozenset({"/", "/health", "/ready"})
+"""Without a key: the page (which asks for it) and what probes need."""
+OPEN_PREFIX = "/pages/"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody outside this machine reaches a socket bound to `host`. Other names than
+    `localhost` are not resolved: what they mean may change."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_key_beyond_loopback(config: GatewayConfig) -> None:
+    """Raises:
+    ConfigError: open to the network without a key.
+    """
+    if config.api_key == "":
+        raise ConfigError("gateway.api_key", "an empty key is none")
+    if config.api_key is None and not is_loopback(config.host):
+        raise ConfigError(
+            "gateway.api_key",
+            f"listening at '{config.host}' is open to the network and needs a key "
+            "(--api-key); without one only 127.0.0.1 is possible",
+        )
+
+
+def bearer_auth(api_key: str | None) -> Middleware:
+    """Middleware that wants `Authorization: Bearer KEY`; None lets everybody in."""
+    wanted = None if api_key is None else api_key.encode()
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if wanted is not None and not _is_open(request.path):
+            scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+            # Compared in constant time: how far a guess is right must not show.
+            right = hmac.compare_digest(key.strip().encode("utf-8", "surrogateescape"), wanted)
+            if scheme.lower() != "bearer" or not right:
+                raise Unauthorized("A valid API key is needed: 'Authorization: Bearer KEY'.")
+        return await handler(request)
+
+    return check
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)

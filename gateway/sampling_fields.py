@@ -1,0 +1,71 @@
+"""A body's sampling fields as `SamplingParams`, with the API's defaults."""
+
+import secrets
+from collections.abc import Mapping
+
+from core.errors import ClientError
+from core.sampling import SamplingParams
+from gateway.openai_models import ChatBody, CompletionBody, GenerationBody
+
+SEED_MASK = (1 << 64) - 1
+
+
+def sampling_of(body: GenerationBody, *, max_tokens: int, vocab: int) -> SamplingParams:
+    """Raises:
+    ClientError: a value out of its range, or a token id beyond the vocabulary.
+    """
+    if (body.min_tokens or 0) > max_tokens:
+        raise ClientError(
+            f"min_tokens ({body.min_tokens}) is greater than max_tokens ({max_tokens}).",
+            param="min_tokens",
+        )
+    return SamplingParams(
+        temperature=_given(body.temperature, 1.0),
+        # -1 is how some servers spell "off".
+        top_k=0 if body.top_k in (None, -1) else body.top_k or 0,
+        top_p=_given(body.top_p, 1.0),
+        min_p=_given(body.min_p, 0.0),
+        seed=secrets.randbits(64) if body.seed is None else body.seed & SEED_MASK,
+        repetition_penalty=_given(body.repetition_penalty, 1.0),
+        presence_penalty=_given(body.presence_penalty, 0.0),
+        frequency_penalty=_given(body.frequency_penalty, 0.0),
+        logit_bias=_logit_bias(body.logit_bias or {}, vocab),
+        stop_token_ids=_stop_token_ids(body.stop_token_ids or [], vocab),
+        min_tokens=body.min_tokens or 0,
+        max_tokens=max_tokens,
+        ignore_eos=bool(body.ignore_eos),
+        logprobs=_top_logprobs(body),
+        choices=1 if body.n is None else body.n,
+    )
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _top_logprobs(body: GenerationBody) -> int | None:
+    if isinstance(body, ChatBody):
+        return (body.top_logprobs or 0) if body.logprobs else None
+    return body.logprobs if isinstance(body, CompletionBody) else None
+
+
+def _logit_bias(bias: Mapping[str, float], vocab: int) -> tuple[tuple[int, float], ...]:
+    by_token: dict[int, float] = {}
+    for name, value in bias.items():
+        # isdecimal() alone takes digits of all scripts; int() would take "1_0" and " 1 ".
+        token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else vocab
+        if token >= vocab:
+            raise ClientError(
+                f"logit_bias: '{name:.40}' is no token id below {vocab}.", param="logit_bias"
+            )
+        by_token[token] = value
+    return tuple(sorted(by_token.items()))
+
+
+def _stop_token_ids(tokens: list[int], vocab: int) -> tuple[int, ...]:
+    for token in tokens:
+        if not 0 <= token < vocab:
+            raise ClientError(
+                f"stop_token_ids: {token} is no token id below {vocab}.", param="stop_token_ids"
+            )
+    return tuple(dict.fromkeys(tokens))
