@@ -2,15 +2,12 @@
 
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from core.config import GatewayConfig
 from core.errors import ConfigError, Unauthorized
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Middleware = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 """Without a key: the page (which asks for it) and what probes need."""

@@ -2,10 +2,10 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from core.errors import (
     BatonError,
@@ -17,8 +17,6 @@ from core.errors import (
     Overloaded,
 )
 from gateway.sse import to_json
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 REQUEST_ID = web.RequestKey("request_id", str)
 """Set as soon as there is one, so that errors tell it too."""

@@ -23,6 +23,8 @@ class RequestRecord:
     queue_ms: float | None = None
     prefill_ms: float | None = None
     cached_tokens: int = 0
+    transfer_bytes: int = 0
+    """KV that came from P; 0 where D computed it."""
     first_token_s: float | None = None
     last_token_s: float | None = None
     ended_s: float | None = None

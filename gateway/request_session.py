@@ -209,8 +209,6 @@ class RequestSession:
     # ---- messages -------------------------------------------------------------------------------
 
     def _hear(self, sender: ProcessId, message: Message, now_s: float) -> Actions:
-        if isinstance(message, HandoffReport):
-            return []  # for the metrics only
         if isinstance(message, Tokens):
             ours = self._current.is_served_by(sender)
             return self._tokens(message, now_s) if ours else [Ignored("a former worker's tokens")]
@@ -223,6 +221,9 @@ class RequestSession:
                 return self._attempt_failed(sender, message, now_s)
             case Progress(_, stage) if self._current.is_served_by(sender):
                 return self._progress(stage, now_s)
+            case HandoffReport() if self._current.is_served_by(sender):
+                self.record.transfer_bytes = message.transfer_bytes
+                return []
             case PrefillReport() if self._current.is_served_by(sender):
                 return self._prefill_report(message)
         return [Ignored(f"stray {type(message).__name__}")]
