@@ -18,8 +18,7 @@ from core.config import Config
 from core.config_problems import describe, section_of_message
 from core.errors import ConfigError
 from core.size import parse_size
-from core.yaml_tree import Path as TreePath
-from core.yaml_tree import YamlTree, dotted, parse_yaml
+from core.yaml_tree import Path as TreePath, YamlTree, dotted, parse_yaml
 
 NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 _TOKEN = re.compile(r"([^.\[\]]+)|\[(\d+)\]")

@@ -1,15 +1,15 @@
 """The one module that reads environment variables. Everything else is handed what it needs.
 
-    BATON_CONFIG      the scaling.yaml that `baton serve` reads when -c isn't given
-    BATON_STATE_DIR   logs, caches and run files; default: ~/.cache/baton
-    BATON_MODEL       the model to serve when neither --model nor the file names one
-    BATON_HOST        the address to listen at when neither --host nor the file names one
-    BATON_PORT        the HTTP port when neither --port nor the file names one
+    BATON_CONFIG      the scaling.yaml that `baton serve` reads
+    BATON_STATE_DIR   the directory for logs, caches and run files; default: ~/.cache/baton
+    BATON_MODEL       the model to serve
+    BATON_HOST        the address that the gateway listens at
+    BATON_PORT        the HTTP port
     BATON_API_KEY     the key that clients must send, and that `baton chat` sends
-    BATON_LOG_LEVEL   debug, info, warning or error; of the log files
-    BATON_URL         the deployment `baton chat` talks to
+    BATON_LOG_LEVEL   of the log files: debug, info, warning or error
+    BATON_URL         the deployment that `baton chat` talks to
 
-The order is: command line, environment, file, default.
+What wins: the command line, then the environment, then the file, then the default.
 """
 
 import os

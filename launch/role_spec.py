@@ -1,5 +1,6 @@
 """What one child process is told at its start: a JSON file that only its owner can read."""
 
+import json
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -21,8 +22,7 @@ class RoleKind(StrEnum):
 class RoleSpec(BaseModel):
     """Everything a role needs to know; nothing is left to its environment."""
 
-    # An infinite limit in the configuration must survive JSON, which has no word for it.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: RoleKind
     name: str
@@ -62,7 +62,8 @@ class RoleSpec(BaseModel):
         draft = path.with_suffix(".draft")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(self.model_dump_json(indent=1))
+            # Not model_dump_json: it writes an infinite limit of the configuration as null.
+            json.dump(self.model_dump(), file, indent=1, default=str)
         draft.replace(path)
 
     @classmethod

@@ -1,8 +1,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from core.config import LaunchConfig
 from core.ids import Incarnation, ProcessId, WorkerName
