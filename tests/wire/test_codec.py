@@ -3,8 +3,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from core.errors import BugError, FrameTooLarge, MalformedMessage, VersionMismatch
 from core.ids import Attempt, Epoch, Incarnation, ProcessId, RequestId, WorkerName
