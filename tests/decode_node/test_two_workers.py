@@ -1,8 +1,7 @@
 """Both roles with their real schedulers over a network that reorders, delays, cancels and kills."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from core.ids import Attempt
 from tests.decode_node.two_workers import D, P, TwoWorkers, request
