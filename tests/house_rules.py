@@ -15,6 +15,8 @@ MAX_FUNCTION_LINES = 60
 
 BROAD_EXCEPTS_ALLOWED = {
     "engine/fast_tokenizer.py": "what the Rust tokenizer raises has no narrower class",
+    "gateway/dispatcher.py": "the outermost loop of a request: its bug ends that request",
+    "gateway/errors.py": "the outermost loop of an HTTP request",
     "launch/role_main.py": "the outermost loop of a process",
     "router/process.py": "the outermost loop of the router",
 }
@@ -153,9 +155,9 @@ def bench_figures(path: str, text: str) -> Findings:
     if not re.fullmatch(r"bench/(\w+/)*\w+\.py", path) or "__main__" not in text:
         return []
     calls = {_dotted(node.func) for node in _nodes(text) if isinstance(node, ast.Call)}
-    if any(name.split(".")[-1] in {"figure", "figures"} for name in calls):
+    if {"report", "figures.report"} & calls:
         return []
-    return [f"{path}:1: this bench prints no figure"]
+    return [f"{path}:1: this bench prints no figure; call bench.figures.report"]
 
 
 def defines_behaviour(text: str) -> bool:

@@ -157,7 +157,7 @@ FINE: list[tuple[str, str, str]] = [
     (
         "bench_figures",
         "bench/x.py",
-        "report.figure('x', 1, 's')\nif __name__ == '__main__': pass\n",
+        "report([], {})\nif __name__ == '__main__':\n    f()\n",
     ),
 ]
 
