@@ -20,7 +20,8 @@ from wire.socket_reader import SocketReader
 INBOX_FRAMES = 128
 """Frames read ahead of `receive()`; beyond them, senders queue. It's also the longest run of
 receives that doesn't let the loop turn."""
-SOCKET_FRAMES = 1_000
+SOCKET_FRAMES = 10_000
+"""Per connection, in ZeroMQ, before the peer is held up: while it is, its heartbeats wait too."""
 LINGER_MS = 500
 MAX_SOCKETS = 8_192
 
