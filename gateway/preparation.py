@@ -16,6 +16,8 @@ from gateway.slo_fields import slo_of
 
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for /v1/completions."""
+MAX_ANSWERS = 128
+"""Of one HTTP request: prompts times choices."""
 INLINE_CHARS = 4_096
 """Longer texts are tokenised in a thread: the loop has other streams to serve."""
 
@@ -71,6 +73,12 @@ class Preparation:
         ClientError: what was asked for can't be given.
         """
         self._model.require(body.model)
+        if len(body.prompt) * (body.n or 1) > MAX_ANSWERS:
+            raise ClientError(
+                f"{len(body.prompt)} prompts with {body.n} choices each are more than the "
+                f"{MAX_ANSWERS} answers one request may ask for.",
+                param="prompt",
+            )
         request_id = new_request_id("cmpl")
         generations, echoes = [], []
         for index, prompt in enumerate(body.prompt):

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Mapping
 
 from core.errors import ClientError
-from core.sampling import SamplingParams
+from core.sampling import MAX_CHOICES, MAX_TOP_LOGPROBS, SamplingParams
 from gateway.openai_models import ChatBody, CompletionBody, GenerationBody
 
 SEED_MASK = (1 << 64) - 1
@@ -14,6 +14,9 @@ def sampling_of(body: GenerationBody, *, max_tokens: int, vocab: int) -> Samplin
     """Raises:
     ClientError: a value out of its range, or a token id beyond the vocabulary.
     """
+    choices = 1 if body.n is None else body.n
+    if not 1 <= choices <= MAX_CHOICES:
+        raise ClientError(f"n must be in [1, {MAX_CHOICES}], not {choices}.", param="n")
     if (body.min_tokens or 0) > max_tokens:
         raise ClientError(
             f"min_tokens ({body.min_tokens}) is greater than max_tokens ({max_tokens}).",
@@ -35,7 +38,7 @@ def sampling_of(body: GenerationBody, *, max_tokens: int, vocab: int) -> Samplin
         max_tokens=max_tokens,
         ignore_eos=bool(body.ignore_eos),
         logprobs=_top_logprobs(body),
-        choices=1 if body.n is None else body.n,
+        choices=choices,
     )
 
 
@@ -46,7 +49,13 @@ def _given(value: float | None, default: float) -> float:
 def _top_logprobs(body: GenerationBody) -> int | None:
     if isinstance(body, ChatBody):
         return (body.top_logprobs or 0) if body.logprobs else None
-    return body.logprobs if isinstance(body, CompletionBody) else None
+    if not isinstance(body, CompletionBody) or body.logprobs is None:
+        return None
+    if not 0 <= body.logprobs <= MAX_TOP_LOGPROBS:
+        raise ClientError(
+            f"logprobs must be in [0, {MAX_TOP_LOGPROBS}], not {body.logprobs}.", param="logprobs"
+        )
+    return body.logprobs
 
 
 def _logit_bias(bias: Mapping[str, float], vocab: int) -> tuple[tuple[int, float], ...]:

@@ -1,0 +1,362 @@
+"""The API as bytes on a socket: shapes of errors, headers, limits, keys, clients that leave."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.gateway.conftest import Gateway, StartGateway
+from tests.gateway.fake_deployment import D, P, text_tokens, token_text
+from wire.messages import Fault, RefusalKind
+
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+HELLO = [{"role": "user", "content": "hello there"}]
+
+
+async def post(
+    gateway: Gateway, path: str, headers: dict[str, str] | None = None, **body: Any
+) -> tuple[int, Any, Any]:
+    async with gateway.http.post(path, json=body, headers=headers) as response:
+        return response.status, await response.json(), response.headers
+
+
+async def events(gateway: Gateway, path: str = CHAT, **body: Any) -> list[Any]:
+    """The `data:` lines of a stream; [DONE] as it is."""
+    async with gateway.http.post(path, json={"stream": True, **body}) as response:
+        assert response.status == 200
+        assert response.content_type == "text/event-stream"
+        lines = (await response.read()).decode().split("\n\n")
+    assert lines.pop() == ""
+    data = [line.removeprefix("data: ") for line in lines]
+    return [line if line == "[DONE]" else json.loads(line) for line in data]
+
+
+async def refused(gateway: Gateway, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+    status, answer, _ = await post(gateway, path, **body)
+    assert answer.keys() == {"error"}
+    assert answer["error"].keys() == {"message", "type", "param", "code"}
+    return status, answer["error"]
+
+
+async def test_headers_tell_who_served_and_how_long_it_took(gateway: Gateway) -> None:
+    _, answer, headers = await post(gateway, CHAT, messages=HELLO)
+    assert headers["x-request-id"] == answer["id"]
+    assert headers["x-baton-prefill"] == "prefill-0"
+    assert headers["x-baton-decode"] == "decode-0"
+    assert headers["x-baton-cached-tokens"] == "4"
+    spans = dict(span.split(";dur=") for span in headers["server-timing"].split(", "))
+    assert list(spans) == ["route", "queue", "prefill", "first-token"]
+    assert float(spans["prefill"]) == 12.25
+    _, _, local = await post(gateway, TEXT, prompt="hi")
+    assert local["x-baton-prefill"] == "local"
+
+
+async def test_the_prompt_reaches_the_worker_as_the_template_says(gateway: Gateway) -> None:
+    messages = [{"role": "developer", "content": [{"type": "text", "text": "be brief"}]}, *HELLO]
+    await post(gateway, CHAT, messages=messages)
+    prompt = gateway.deployment.submits[0].request.prompt
+    assert token_text(prompt) == "system\nbe brief\nuser\nhello there\nassistant\n"
+
+
+async def test_all_sampling_fields_reach_the_worker(gateway: Gateway) -> None:
+    await post(
+        gateway,
+        CHAT,
+        messages=HELLO,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=-1,
+        min_p=0.1,
+        seed=5,
+        repetition_penalty=1.1,
+        presence_penalty=0.2,
+        frequency_penalty=0.3,
+        logit_bias={"65": -100, "7": 1.5},
+        stop_token_ids=[9, 9],
+        min_tokens=1,
+        max_completion_tokens=7,
+        ignore_eos=True,
+        n=1,
+        cache_salt="pepper",
+        slo={"class": "batch", "ttft_ms": 77},
+    )
+    request = gateway.deployment.submits[0].request
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (
+        0.5,
+        0.9,
+        0,
+        0.1,
+    )
+    assert (sampling.seed, sampling.max_tokens, sampling.min_tokens) == (5, 7, 1)
+    assert sampling.logit_bias == ((7, 1.5), (65, -100.0))
+    assert sampling.stop_token_ids == (9,)
+    assert sampling.ignore_eos
+    assert request.cache_salt == "pepper"
+    assert (request.slo.slo_class, request.slo.ttft_ms, request.slo.tpot_ms) == (
+        "batch",
+        77.0,
+        1_000.0,
+    )
+
+
+async def test_slo_headers_fill_in_what_the_body_does_not_say(gateway: Gateway) -> None:
+    headers = {"x-slo-class": "interactive", "x-slo-ttft-ms": "123", "x-slo-tpot-ms": "45"}
+    await post(gateway, CHAT, headers, messages=HELLO, slo={"tpot_ms": 6})
+    slo = gateway.deployment.routes[0].slo
+    assert (slo.slo_class, slo.ttft_ms, slo.tpot_ms) == ("interactive", 123.0, 6.0)
+    status, answer, _ = await post(gateway, CHAT, {"x-slo-ttft-ms": "soon"}, messages=HELLO)
+    assert (status, answer["error"]["param"]) == (400, "x-slo-ttft-ms")
+
+
+async def test_a_stream_is_well_formed(gateway: Gateway) -> None:
+    *chunks, done = await events(gateway, messages=HELLO, n=2)
+    assert done == "[DONE]"
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    for index in (0, 1):
+        own = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
+        assert own[0]["delta"] == {"role": "assistant", "content": ""}
+        assert "".join(c["delta"].get("content", "") for c in own) == "Hello, world."
+        assert [c["finish_reason"] for c in own if c["finish_reason"]] == ["stop"]
+    assert all("usage" not in chunk for chunk in chunks)
+
+
+async def test_line_ends_of_other_standards_do_not_cut_a_stream(gateway: Gateway) -> None:
+    text = "a\u2028b\x85c\r\nd😀"
+    gateway.deployment.script = lambda _: text_tokens(text)
+    *chunks, _ = await events(gateway, messages=HELLO)
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == text
+    assert all("\ufffd" not in json.dumps(chunk, ensure_ascii=False) for chunk in chunks)
+
+
+async def test_a_stop_string_is_never_shown_and_cancels(gateway: Gateway) -> None:
+    *chunks, _ = await events(gateway, messages=HELLO, stop=["o, w"])
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == "Hell"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    cancels = gateway.deployment.cancels
+    assert [(address, cancel.reason) for address, cancel in cancels] == [
+        (D.address, "stop"),
+        (P.address, "stop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code", "param"),
+    [
+        (CHAT, {"messages": HELLO, "model": "gpt-4o"}, 404, "model_not_found", "model"),
+        (CHAT, {"messages": "hi"}, 400, "invalid_request", "messages"),
+        (CHAT, {}, 400, "invalid_request", "messages"),
+        (CHAT, {"messages": HELLO, "n": 0}, 400, "invalid_request", "n"),
+        (CHAT, {"messages": HELLO, "n": 65}, 400, "invalid_request", "n"),
+        (TEXT, {"prompt": ["x"] * 65, "n": 2}, 400, "invalid_request", "prompt"),
+        (TEXT, {"prompt": "x", "logprobs": 21}, 400, "invalid_request", "logprobs"),
+        (CHAT, {"messages": HELLO, "temperature": 1e9}, 400, "invalid_request", "temperature"),
+        (CHAT, {"messages": HELLO, "max_tokens": 0}, 400, "invalid_request", "max_tokens"),
+        (CHAT, {"messages": HELLO, "min_tokens": 99}, 400, "invalid_request", "min_tokens"),
+        (CHAT, {"messages": HELLO, "logit_bias": {"x": 1}}, 400, "invalid_request", "logit_bias"),
+        (CHAT, {"messages": HELLO, "logit_bias": {"300": 1}}, 400, "invalid_request", "logit_bias"),
+        (CHAT, {"messages": HELLO, "stop_token_ids": [300]}, 400, "invalid_request", None),
+        (CHAT, {"messages": HELLO, "slo": {"class": "x"}}, 400, "invalid_request", "slo.class"),
+        (CHAT, {"messages": HELLO, "slo": {"ttft_ms": 0}}, 400, "invalid_request", "slo.ttft_ms"),
+        (TEXT, {"prompt": [300]}, 400, "invalid_request", "prompt"),
+        (TEXT, {"prompt": [-1]}, 400, "invalid_request", "prompt"),
+        (TEXT, {"prompt": ""}, 400, "invalid_request", "prompt"),
+        (TEXT, {"prompt": "x", "suffix": "y"}, 400, "invalid_request", "suffix"),
+        (TEXT, {"prompt": "x" * 512}, 400, "context_length_exceeded", "prompt"),
+        (TEXT, {"prompt": "x" * 9000}, 400, "context_length_exceeded", "prompt"),
+        (TEXT, {"prompt": "x", "max_tokens": 512}, 400, "context_length_exceeded", "prompt"),
+    ],
+)
+async def test_what_can_not_be_asked_for(
+    gateway: Gateway, path: str, body: dict[str, Any], status: int, code: str, param: str | None
+) -> None:
+    answered, error = await refused(gateway, path, **body)
+    assert (answered, error["code"]) == (status, code)
+    assert error["type"] == "invalid_request_error"
+    if param is not None:
+        assert error["param"] == param
+    assert gateway.deployment.routes == []
+
+
+async def test_a_context_that_is_too_short_is_told_with_both_numbers(gateway: Gateway) -> None:
+    _, error = await refused(gateway, TEXT, prompt="x" * 600)
+    assert "512 tokens" in error["message"]
+    assert "600 tokens" in error["message"]
+    _, error = await refused(gateway, TEXT, prompt="x" * 500, max_tokens=13)
+    assert "513 tokens" in error["message"]
+
+
+async def test_a_default_of_max_tokens_is_cut_to_the_context(gateway: Gateway) -> None:
+    await post(gateway, TEXT, prompt="x" * 505)
+    assert gateway.deployment.submits[0].request.sampling.max_tokens == 7
+    await post(gateway, TEXT, prompt="x" * 500, max_tokens=12)
+    assert gateway.deployment.submits[1].request.sampling.max_tokens == 12
+
+
+async def test_what_is_not_json(gateway: Gateway) -> None:
+    async with gateway.http.post(CHAT, data=b"{nonsense") as response:
+        assert response.status == 400
+        assert "not valid JSON" in (await response.json())["error"]["message"]
+
+
+async def test_paths_and_methods_that_do_not_exist(gateway: Gateway) -> None:
+    async with gateway.http.get("/v1/nothing") as response:
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "not_found"
+    async with gateway.http.get(CHAT) as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "POST"
+        assert "GET" in (await response.json())["error"]["message"]
+
+
+async def test_a_body_beyond_the_limit(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(max_body_bytes=1_000)
+    status, error = await refused(gateway, TEXT, prompt="x" * 2_000)
+    assert (status, error["code"]) == (413, "request_too_large")
+    assert "1000 bytes" in error["message"]
+
+    async def endless() -> Any:
+        for _ in range(100):
+            yield b"x" * 100
+
+    async with gateway.http.post(TEXT, data=endless()) as response:  # no Content-Length
+        assert response.status == 413
+    status, _, _ = await post(gateway, TEXT, prompt="x" * 400)
+    assert status == 200
+
+
+async def test_a_key_is_wanted_where_there_is_one(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(api_key="s3crét")
+    for header in (None, "Bearer wrong", "Basic s3crét", "s3crét", "Bearer"):
+        headers = {} if header is None else {"Authorization": header}
+        for path in ("/v1/models", "/metrics"):
+            async with gateway.http.get(path, headers=headers) as response:
+                assert response.status == 401
+                assert (await response.json())["error"]["code"] == "invalid_api_key"
+                assert response.headers["WWW-Authenticate"] == "Bearer"
+    async with gateway.http.get(
+        "/v1/models", headers={"Authorization": "Bearer s3crét"}
+    ) as response:
+        assert response.status == 200
+    for path in ("/", "/health", "/ready", "/pages/chat.js"):
+        async with gateway.http.get(path) as response:
+            assert response.status != 401
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "code", "error_type"),
+    [
+        (RefusalKind.OVERLOADED, 429, "overloaded", "overloaded_error"),
+        (RefusalKind.NO_WORKER, 503, "no_worker", "server_error"),
+        (RefusalKind.TOO_LONG, 400, "context_length_exceeded", "invalid_request_error"),
+    ],
+)
+async def test_refusals_of_the_router(
+    gateway: Gateway, kind: RefusalKind, status: int, code: str, error_type: str
+) -> None:
+    gateway.deployment.refusal = (kind, "so it is", 6.5)
+    for stream in (False, True):
+        answered, answer, headers = await post(gateway, CHAT, messages=HELLO, stream=stream)
+        assert answered == status
+        assert answer["error"]["message"] == "so it is"
+        assert (answer["error"]["code"], answer["error"]["type"]) == (code, error_type)
+        assert headers.get("Retry-After") == (None if status == 400 else "7")
+        assert headers["x-request-id"].startswith("chatcmpl-")
+
+
+async def test_a_deadline_before_the_first_token_is_a_504(gateway: Gateway) -> None:
+    gateway.deployment.hold_at = 0
+    slo = {"deadline_ms": 150}
+    for stream in (False, True):
+        status, answer, _ = await post(gateway, CHAT, messages=HELLO, slo=slo, stream=stream)
+        assert (status, answer["error"]["code"]) == (504, "deadline_exceeded")
+    assert {address for address, _ in gateway.deployment.cancels} == {D.address, P.address}
+
+
+async def test_an_error_after_the_first_token_is_the_streams_last_event(gateway: Gateway) -> None:
+    gateway.deployment.hold_at = 3
+    *_, last = await events(gateway, messages=HELLO, slo={"deadline_ms": 150})
+    assert last["error"]["code"] == "deadline_exceeded"
+
+
+async def test_a_fault_of_ours_is_a_500_that_tells_nothing(gateway: Gateway) -> None:
+    gateway.deployment.fail_at = (0, Fault.US)
+    status, error = await refused(gateway, CHAT, messages=HELLO)
+    assert (status, error["type"]) == (500, "server_error")
+    assert "no good" not in error["message"]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_an_answer_goes_on_over_a_lost_worker(gateway: Gateway, lost: bool) -> None:
+    if lost:
+        gateway.deployment.lose_at = 4
+    else:
+        gateway.deployment.fail_at = (4, Fault.PEER)
+    *chunks, _ = await events(gateway, messages=HELLO)
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == "Hello, world."
+    first, second = gateway.deployment.submits
+    assert second.request.attempt == first.request.attempt.next()
+    assert second.request.prompt == first.request.prompt
+    assert second.request.generated == (tuple(b"Hell"),)
+    assert gateway.deployment.forgotten == ([D.address] if lost else [])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("hold_at", [0, 3])
+async def test_a_client_that_leaves_cancels_its_request(
+    gateway: Gateway, stream: bool, hold_at: int
+) -> None:
+    deployment = gateway.deployment
+    deployment.hold_at = hold_at
+    asking = asyncio.create_task(post(gateway, CHAT, messages=HELLO, stream=stream))
+    await deployment.until(lambda: deployment.submits)
+    asking.cancel()
+    await deployment.until(lambda: len(deployment.cancels) == 2 and deployment.settled)
+    assert {address for address, _ in deployment.cancels} == {D.address, P.address}
+    assert {cancel.reason for _, cancel in deployment.cancels} == {"client gone"}
+    assert list(gateway.dispatcher.states()) == []
+
+
+async def test_one_failing_prompt_ends_the_others(gateway: Gateway) -> None:
+    deployment = gateway.deployment
+    deployment.script = lambda request: text_tokens("x" * 30)
+    deployment.fail_at = (2, Fault.CALLER)
+    status, _ = await refused(gateway, TEXT, prompt=["one", "two", "three"], max_tokens=20)
+    assert status == 400
+    assert len({attempt.request for attempt in deployment.settled}) == 3
+    assert list(gateway.dispatcher.states()) == []
+
+
+async def test_shutting_down_ends_streams_with_a_reason(gateway: Gateway) -> None:
+    gateway.deployment.hold_at = 3
+    async with gateway.http.post(CHAT, json={"messages": HELLO, "stream": True}) as response:
+        await response.content.readline()
+        gateway.dispatcher.close()
+        last = (await response.read()).decode().split("\n\n")[-2]
+    assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
+    status, error = await refused(gateway, CHAT, messages=HELLO)
+    assert (status, error["code"]) == (503, "unavailable")
+
+
+async def test_a_slow_reader_keeps_nobody_waiting(gateway: Gateway) -> None:
+    gateway.deployment.script = lambda _: text_tokens("y" * 400)
+    body = {"messages": HELLO, "stream": True, "max_tokens": 400, "n": 8}
+    async with gateway.http.post(CHAT, json=body) as slow:
+        await slow.content.readline()
+        status, _, _ = await post(gateway, CHAT, messages=HELLO)
+        assert status == 200
+        await gateway.deployment.until(lambda: len(gateway.deployment.settled) == 2)
+        text = (await slow.read()).decode()
+    assert text.endswith("data: [DONE]\n\n")
+
+
+async def test_many_at_once_end_once_each(gateway: Gateway) -> None:
+    answers = await asyncio.gather(
+        *(post(gateway, TEXT, prompt="x" * (1 + i % 40), max_tokens=1 + i % 20) for i in range(100))
+    )
+    assert {status for status, _, _ in answers} == {200}
+    settled = gateway.deployment.settled
+    assert len(settled) == len(set(settled)) == 100
+    assert gateway.deployment.open_attempts == 0
