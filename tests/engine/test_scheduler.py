@@ -343,21 +343,23 @@ def test_abort_in_a_running_step_frees_when_it_is_done(
     assert_clean(harness)
 
 
-def test_abort_of_a_group_whose_copies_run_waits_too() -> None:
-    """With one place in a step, three choices' blocks are copied and one is computed."""
-    harness = make_harness(blocks=8, max_batch=1)
-    request, other = make_request(0, 20, choices=3), make_request(1, 10)
-    harness.post(ev.AddLocal(request))
-    harness.step()
+def test_abort_of_a_group_of_which_only_copies_run_waits_too() -> None:
+    """With two tokens a step, both groups' last blocks are copied and one of them is computed."""
+    harness = make_harness(blocks=8, step_tokens=2)
+    requests = [make_request(name, 20, choices=2, max_tokens=9) for name in range(2)]
+    granted = [reserved_blocks(harness.post(ev.Reserve(request))) for request in requests]
+    for request, blocks in zip(requests, granted, strict=True):
+        harness.deliver(request, blocks)
     harness.start()
     assert harness.plan is not None
     assert len(harness.plan.copies) == 2
-    harness.post(ev.Abort(request.attempt))
-    assert harness.scheduler.load().blocks_owned == 4
-    harness.post(ev.AddLocal(other))
+    assert {chunk.attempt for chunk in harness.plan.chunks} == {requests[0].attempt}
+    harness.post(ev.Abort(requests[1].attempt))
+    assert harness.scheduler.load().blocks_free == 2
     harness.finish()
+    assert harness.scheduler.load().blocks_free == 5
     harness.run_until_idle()
-    assert harness.tokens(other) == expected_answer(other, 0)
+    assert harness.tokens(requests[0], 1) == expected_answer(requests[0], 1)[1:]
     assert_clean(harness)
 
 

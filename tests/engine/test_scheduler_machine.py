@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from core.ids import Attempt
 from core.request import Request
 from engine import actions as act, events as ev
+from engine.block_pool import BlockState
 from tests.engine.engine_cases import Harness, expected_answer, make_harness, make_request
 
 BLOCKS = 14
@@ -161,6 +162,16 @@ class SchedulerMachine(RuleBasedStateMachine):
                 for position in range(chunk.start, chunk.end)
             ]
             assert len(written) == len(set(written)), "two chunks write to one slot"
+
+    @invariant()
+    def nothing_is_taken_from_a_running_step(self) -> None:
+        if self.harness.plan is None:
+            return
+        pool = self.harness.scheduler._tables.pool
+        for chunk in self.harness.plan.chunks:
+            assert pool.held_by(chunk.attempt).keys() >= set(chunk.block_table)
+        for copy in self.harness.plan.copies:
+            assert all(pool.state(block) is BlockState.OWNED for block in copy)
 
     @invariant()
     def no_wrong_token(self) -> None:
