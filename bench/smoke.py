@@ -4,8 +4,9 @@
                           [--max-tokens 64] [--model SOURCE] [--json FILE]
 
 Without --url it starts `baton serve` itself and stops it afterwards. Every repeat has a prompt and
-a cache salt of its own, so that no prefix cache helps; one request before them is not counted. `handoff_ms`
-is the server's own `baton_handoff_seconds`: from the end of prefill to the first decode step.
+a cache salt of its own, so that no prefix cache helps; one request before them is not counted.
+`handoff_ms` is the server's own `baton_handoff_seconds`: from the end of prefill to the first
+decode step.
 """
 
 import argparse

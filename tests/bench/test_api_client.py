@@ -47,18 +47,22 @@ def test_lines_of_an_event_stream(line: bytes, data: object) -> None:
 
 
 async def test_a_refusal_says_what_the_server_said() -> None:
-    async with TestServer(FakeServer(fails=True).app()) as server:
-        async with ApiClient(str(server.make_url(""))) as client:
-            with pytest.raises(BenchError, match=r"HTTP 503.*no worker"):
-                await client.stream("a b", 4)
-            with pytest.raises(BenchError, match=r"completions: HTTP 503"):
-                await client.count_tokens("a b")
+    async with (
+        TestServer(FakeServer(fails=True).app()) as server,
+        ApiClient(str(server.make_url(""))) as client,
+    ):
+        with pytest.raises(BenchError, match=r"HTTP 503.*no worker"):
+            await client.stream("a b", 4)
+        with pytest.raises(BenchError, match=r"completions: HTTP 503"):
+            await client.count_tokens("a b")
 
 
 async def test_a_stream_is_timed() -> None:
-    async with TestServer(FakeServer().app()) as server:
-        async with ApiClient(str(server.make_url(""))) as client:
-            timing = await client.stream("a b", 4)
+    async with (
+        TestServer(FakeServer().app()) as server,
+        ApiClient(str(server.make_url(""))) as client,
+    ):
+        timing = await client.stream("a b", 4)
     assert (timing.prompt_tokens, timing.completion_tokens) == (3, 4)
     assert len(timing.arrivals_s) == 4
     assert timing.sent_s <= timing.arrivals_s[0] <= timing.arrivals_s[-1] <= timing.ended_s

@@ -66,9 +66,11 @@ async def test_measuring() -> None:
 
 async def test_without_hand_offs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smoke, "_HANDOFF_WAIT_S", 0.0)
-    async with TestServer(FakeServer(hands_over=False).app()) as server:
-        async with ApiClient(str(server.make_url(""))) as client:
-            runs = await smoke.measure(client, repeats=1, prompt_tokens=100, max_tokens=5)
+    async with (
+        TestServer(FakeServer(hands_over=False).app()) as server,
+        ApiClient(str(server.make_url(""))) as client,
+    ):
+        runs = await smoke.measure(client, repeats=1, prompt_tokens=100, max_tokens=5)
     assert runs[0].handoff_ms is None
 
 
