@@ -276,5 +276,7 @@ class Dispatcher:
         if opened.counted:
             self._metrics.request_ended(opened.session.state, opened.session.record)
         if isinstance(end, Failed):
-            _log.warning("%s failed: %s; %s", request, end.error, opened.session.story)
+            ours = end.error.http_status >= 500 and opened.counted
+            level = logging.WARNING if ours else logging.INFO
+            _log.log(level, "%s failed: %s; %s", request, end.error, opened.session.story)
         opened.sink(end)

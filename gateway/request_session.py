@@ -340,11 +340,15 @@ class RequestSession:
         current = self._current
         if current.is_prefill_worker(sender) and not current.needs_prefill_worker():
             return [Ignored("late failure of the prefill worker")]
-        if failed.fault in (Fault.PEER, Fault.CAPACITY):
-            blamed = current.blamed(sender, failed.fault)
-            return self._lost(failed.reason, blamed, failed.fault, now_s)
-        error = fault_error(failed.fault, failed.reason)
-        return self._fire(RequestEvent.GIVE_UP, now_s, failed.reason, Failed(error))
+        if failed.fault is Fault.CALLER:
+            error = fault_error(failed.fault, failed.reason)
+            return self._fire(RequestEvent.GIVE_UP, now_s, failed.reason, Failed(error))
+        why = f"{sender.name}: {failed.reason}"
+        if failed.fault is Fault.US:
+            error = fault_error(failed.fault, why)
+            return self._fire(RequestEvent.GIVE_UP, now_s, why, Failed(error))
+        blamed = current.blamed(sender, failed.fault)
+        return self._lost(why, blamed, failed.fault, now_s)
 
     def _lost(self, why: str, blamed: Peer | None, fault: Fault, now_s: float) -> Actions:
         if blamed is not None:

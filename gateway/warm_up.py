@@ -52,6 +52,7 @@ async def warm_up(
     """
     path = warm_up_path(config)
     roles = (Role.PREFILL, Role.DECODE) if path is RoutePath.REMOTE else (Role.DECODE,)
+    failure = ""
     while True:
         missing = [role for role in roles if not dispatcher.membership.serving(role)]
         if missing:
@@ -63,7 +64,9 @@ async def warm_up(
             await _generate(dispatcher, warm_up_generation(model, path))
             return
         except BatonError as error:
-            _log.warning("the warm-up failed and is tried again: %s", error)
+            if error.message != failure:
+                _log.warning("the warm-up failed and is tried again: %s", error)
+            failure = error.message
             progress(f"warming up: {error.message}")
             await asyncio.sleep(PAUSE_S)
 
