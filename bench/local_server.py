@@ -1,6 +1,7 @@
 """A `baton serve` of its own for a bench: on a free port, with a state directory that goes away."""
 
 import asyncio
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +21,8 @@ _SHOWN_CHARS = 2_000
 
 @asynccontextmanager
 async def local_server(arguments: Sequence[str] = ()) -> AsyncIterator[str]:
-    """The URL of a server that is ready; it is stopped at the end.
+    """The URL of a server that is ready; it is stopped at the end, also when the bench is ended
+    by SIGTERM, which cancels the calling task.
 
     Args:
         arguments: further ones for `baton serve`.
@@ -28,6 +30,9 @@ async def local_server(arguments: Sequence[str] = ()) -> AsyncIterator[str]:
     Raises:
         BenchError: it ended instead of becoming ready, or took too long; with what it printed.
     """
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with tempfile.TemporaryDirectory(prefix="baton-bench-") as directory:
         output = Path(directory) / "serve.txt"
         port = free_port()

@@ -262,12 +262,14 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0, or 1 where the server failed the bench."""
+    """Exit code: 0, 1 where the server failed the bench, 143 where SIGTERM ended it."""
     try:
         asyncio.run(_run(_arguments(argv)))
     except (BenchError, aiohttp.ClientError) as error:
         print(f"smoke: {error}", file=sys.stderr)
         return 1
+    except asyncio.CancelledError:
+        return 143
     return 0
 
 

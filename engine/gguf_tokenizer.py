@@ -206,17 +206,14 @@ def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
         tokenizer = _byte_level(vocabulary)
     else:
         tokenizer = _sentencepiece(vocabulary)
-    for token, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True):
-        if not token:
-            continue
-        # The unknown token is special in SentencePiece only: nothing else marks it there.
-        special = kind == TokenKind.CONTROL or (
-            kind == TokenKind.UNKNOWN and vocabulary.model == "llama"
-        )
-        if special:
-            tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
-        elif kind == TokenKind.USER_DEFINED:
-            tokenizer.add_tokens([AddedToken(token, normalized=False, special=False)])
+    special_kinds = {TokenKind.CONTROL}
+    if vocabulary.model == "llama":
+        special_kinds.add(TokenKind.UNKNOWN)  # nothing else marks it there
+    kinds = list(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
+    special = [token for token, kind in kinds if token and kind in special_kinds]
+    plain = [token for token, kind in kinds if token and kind == TokenKind.USER_DEFINED]
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in special])
+    tokenizer.add_tokens([AddedToken(t, normalized=False, special=False) for t in plain])
     tokenizer.post_processor = _frame(vocabulary)
     return tokenizer
 

@@ -1,5 +1,7 @@
 """Starting and stopping a server, with a stand-in for `baton`."""
 
+import asyncio
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -53,3 +55,19 @@ async def test_a_server_that_ends_says_why() -> None:
 def test_a_free_port_is_free() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free_port()))
+
+
+@pytest.mark.usefixtures("_stand_in")
+async def test_a_bench_that_is_ended_leaves_no_server() -> None:
+    urls: list[str] = []
+
+    async def bench() -> None:
+        async with local_server() as url:
+            urls.append(url)
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.ensure_future(bench())
+    async with ApiClient(urls[0]) as client:
+        assert not await client.is_ready()
