@@ -77,7 +77,9 @@ class FakeDeployment:
     def __init__(self) -> None:
         self.script: Callable[[Request], list[int]] = lambda request: text_tokens("Hello, world.")
         """Tokens of choice 0 (others get the same); EOS and max_tokens are seen to here."""
-        self.members: tuple[MemberView, ...] = (view(P, Role.PREFILL), view(D, Role.DECODE))
+        self.members: tuple[MemberView, ...] = ()
+        self._decode, self._prefill = D, P
+        self.place(decode=D, prefill=P)
         self.refusal: tuple[RefusalKind, str, float] | None = None
         self.silent_router = False
         self.hold_at: int | None = None
@@ -99,6 +101,11 @@ class FakeDeployment:
         self._incoming: asyncio.Queue[Received | PeerGone] = asyncio.Queue()
         self._running: dict[Attempt, asyncio.Task[None]] = {}
 
+    def place(self, *, decode: Peer, prefill: Peer) -> None:
+        """Where the workers listen."""
+        self._decode, self._prefill = decode, prefill
+        self.members = (view(prefill, Role.PREFILL), view(decode, Role.DECODE))
+
     # ---- the mailbox ----------------------------------------------------------------------------
 
     def send(self, address: str, message: Message) -> None:
@@ -111,13 +118,13 @@ class FakeDeployment:
             case Settled(attempt):
                 self.settled.append(attempt)
             case Submit():
-                assert address == D.address
+                assert address == self._decode.address
                 self.submits.append(message)
                 task = asyncio.get_running_loop().create_task(self._serve(message))
                 self._running[message.request.attempt] = task
             case Cancel(attempt):
                 self.cancels.append((address, message))
-                if address == D.address and attempt in self._running:
+                if address == self._decode.address and attempt in self._running:
                     self._running.pop(attempt).cancel()
             case _:
                 raise AssertionError(f"the gateway sent {message} to {address}")
@@ -175,8 +182,8 @@ class FakeDeployment:
         )
         assignment = Assignment(
             attempt=route.attempt,
-            decode=D,
-            prefill=None if local else P,
+            decode=self._decode,
+            prefill=None if local else self._prefill,
             predicted_ttft_ms=1.0,
             predicted_tpot_ms=1.0,
         )
