@@ -43,7 +43,7 @@ function append(body, text) {
   if (atEnd) scrollDown();
 }
 
-function addStats(message, { ttftMs, tpotMs, usage, served }) {
+function addStats(message, { ttftMs, tpotMs, usage, finish, served }) {
   const list = element("dl", "stats");
   const add = (name, title, value) => {
     const row = document.createElement("div");
@@ -60,6 +60,7 @@ function addStats(message, { ttftMs, tpotMs, usage, served }) {
     const way = served.prefill === "local" ? served.decode : `${served.prefill} → ${served.decode}`;
     add("served by", "Prefill worker → decode worker", way);
   }
+  if (finish === "length") add("note", "Settings say how long an answer may be", "cut off, limit reached");
   message.append(list);
   scrollDown();
 }
