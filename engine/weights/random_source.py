@@ -10,7 +10,7 @@ import xxhash
 from torch import Tensor
 
 from engine.model_spec import ModelSpec
-from engine.weights.names import EMBEDDING, HEAD, published_shapes
+from engine.weights.names import EMBEDDING, FINAL_NORM, HEAD, published_shapes
 from engine.weights.random_spec import RandomModel
 
 if TYPE_CHECKING:
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 HEAD_SPREAD = 3.0
 """Standard deviation of the logits: wide enough that sampling isn't uniform noise."""
-RESIDUAL_GAIN = 2.0
-"""How much a layer adds against what it reads. Above 1, so that the answer depends on the whole
-context and greedy decoding doesn't fall into repeating its input token."""
+ATTENTION_GAIN = 1.5
+"""On queries and on keys: attention then picks a few tokens instead of averaging over all, so that
+the answer depends on the whole context and greedy decoding doesn't run in circles."""
 NORM_JITTER = 0.1
+_QUERY_KEY_PRODUCTS = ("q_proj.weight", "k_proj.weight")
+_QUERY_KEY_NORMS = ("q_norm.weight", "k_norm.weight")
 
 
 class RandomSource:
@@ -43,10 +45,15 @@ class RandomSource:
             np.random.PCG64([self._seed, xxhash.xxh3_64_intdigest(name.encode())])
         )
         values = generator.standard_normal(shape, dtype=np.float32)
-        if len(shape) == 1:
-            middle = 1.0 if name.endswith("norm.weight") else 0.0
-            return torch.from_numpy(middle + NORM_JITTER * values)
-        return torch.from_numpy(values * np.float32(self._deviation(name, shape[1])))
+        if len(shape) > 1:
+            return torch.from_numpy(values * np.float32(self._deviation(name, shape[1])))
+        if not name.endswith("norm.weight"):
+            return torch.from_numpy(NORM_JITTER * values)
+        middle = ATTENTION_GAIN if name.endswith(_QUERY_KEY_NORMS) else 1.0
+        weight = torch.from_numpy(middle + NORM_JITTER * values)
+        if name == FINAL_NORM:
+            weight[1::2].neg_()  # keeps tied embeddings from answering each token with itself
+        return weight
 
     def write_tokenizer(self, out_dir: Path) -> "TokenizerInfo":
         from engine.tokenizer_files import write_synthetic
@@ -59,6 +66,4 @@ class RandomSource:
             return HEAD_SPREAD * scale
         if name == EMBEDDING:
             return 1.0
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
-            return RESIDUAL_GAIN * scale
-        return scale
+        return ATTENTION_GAIN * scale if name.endswith(_QUERY_KEY_PRODUCTS) else scale
