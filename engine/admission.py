@@ -20,10 +20,13 @@ TokensOf = Callable[[Sequence], int]
 class Admission:
     """The rule that lets the heads of the two queues of groups without blocks in."""
 
-    def __init__(self, tables: BlockTables, config: EngineConfig, max_context: int) -> None:
+    def __init__(
+        self, tables: BlockTables, config: EngineConfig, max_context: int, vocab: int | None
+    ) -> None:
         self._tables = tables
         self._max_batch = config.max_batch
         self._max_context = max_context
+        self._vocab = vocab
         self._watermark_blocks = math.ceil(config.watermark * tables.pool.total)
 
     def refusal(self, group: Group) -> str | None:
@@ -31,6 +34,8 @@ class Admission:
         tokens = group.trunk
         if not tokens:
             return "the prompt is empty"
+        if self._vocab is not None and not _known(group, self._vocab):
+            return f"a token isn't in the model's vocabulary of {self._vocab}"
         longest = max(sequence.length for sequence in group.live)
         if longest >= self._max_context:
             return (
@@ -93,3 +98,10 @@ class Admission:
         """Positions with KV in the end: the very last token drawn never gets any."""
         longest = len(group.request.prompt) + group.request.sampling.max_tokens
         return min(longest, self._max_context) - 1
+
+
+def _known(group: Group, vocab: int) -> bool:
+    """Whether the model has an embedding for each of the group's tokens: one that it hasn't would
+    end the whole worker."""
+    parts = (group.request.prompt, *(sequence.output for sequence in group.live))
+    return all(min(part) >= 0 and max(part) < vocab for part in parts if part)

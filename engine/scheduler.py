@@ -54,6 +54,7 @@ class Scheduler:
         blocks: KV blocks of the pool.
         max_context: longest prompt and output together, in tokens.
         eos_token_ids: tokens that end a choice unless it ignores them.
+        vocab: how many tokens the model knows; None where tokens are only counted (simulation).
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Scheduler:
         blocks: int,
         max_context: int,
         eos_token_ids: tuple[int, ...],
+        vocab: int | None = None,
     ) -> None:
         self.late_events_total = 0
         """Events for attempts that aren't here any more; ignored."""
@@ -72,7 +74,7 @@ class Scheduler:
         self._max_context = max_context
         self._eos_token_ids = eos_token_ids
         self._tables = BlockTables(BlockPool(blocks), config.block_tokens)
-        self._admission = Admission(self._tables, config, max_context)
+        self._admission = Admission(self._tables, config, max_context, vocab)
         self._groups: dict[Attempt, Group] = {}
         self._running = GroupQueue()
         self._receiving = GroupQueue()

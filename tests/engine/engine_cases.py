@@ -4,7 +4,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from core.config import EngineConfig
 from core.cost_model import CostModel, DecodeCost, PrefillCost
@@ -13,12 +13,14 @@ from core.request import Request, SampledToken
 from core.sampling import SamplingParams
 from core.slo import Slo
 from engine import actions as act, events as ev
+from engine.engine_loop import Runner
 from engine.finish import finish_of
 from engine.scheduler import Scheduler
 from engine.step_plan import Drawn, SampleSpec, StepOutput, StepPlan
 
 BLOCK_TOKENS = 16
 EOS = 7
+VOCAB = 2_000
 MAX_CONTEXT = 200
 FREE_OF_COST = CostModel(
     prefill=PrefillCost(base_s=0.0, per_token_s=0.0),
@@ -83,7 +85,12 @@ def make_scheduler(
         watermark=watermark,
     )
     return Scheduler(
-        config, cost=cost, blocks=blocks, max_context=max_context, eos_token_ids=(EOS,)
+        config,
+        cost=cost,
+        blocks=blocks,
+        max_context=max_context,
+        eos_token_ids=(EOS,),
+        vocab=VOCAB,
     )
 
 
@@ -156,12 +163,15 @@ class TokenRunner:
         return Drawn(next_token(context, spec.choice, spec.banned))
 
 
+RunnerT = TypeVar("RunnerT", bound=Runner)
+
+
 @dataclass
-class Harness:
-    """A scheduler and a TokenRunner, stepped by hand; integrity is checked after every move."""
+class Harness(Generic[RunnerT]):
+    """A scheduler and a runner, stepped by hand; integrity is checked after every move."""
 
     scheduler: Scheduler
-    runner: TokenRunner
+    runner: RunnerT
     now_s: float = 0.0
     emitted: dict[tuple[Attempt, int], list[SampledToken]] = field(
         default_factory=lambda: defaultdict(list)
@@ -205,12 +215,16 @@ class Harness:
             actions += self.finish()
         raise AssertionError(f"not idle after {most_steps} steps")
 
-    def deliver(self, request: Request, blocks: Sequence[int]) -> list[act.Action]:
+    def deliver(
+        self: "Harness[TokenRunner]", request: Request, blocks: Sequence[int]
+    ) -> list[act.Action]:
         """Play the prefill worker: write the KV into the reserved blocks, draw the first tokens."""
         first = self.play_prefill(request, blocks)
         return self.post(ev.Delivered(request.attempt, first))
 
-    def play_prefill(self, request: Request, blocks: Sequence[int]) -> tuple[SampledToken, ...]:
+    def play_prefill(
+        self: "Harness[TokenRunner]", request: Request, blocks: Sequence[int]
+    ) -> tuple[SampledToken, ...]:
         """The prefill worker's part of `deliver`."""
         generated = request.generated or ((),) * request.sampling.choices
         live = {choice: tokens for choice, tokens in enumerate(generated) if tokens is not None}
@@ -237,5 +251,20 @@ class Harness:
                     self.refused.add(action.attempt)
 
 
-def make_harness(blocks: int = 64, **limits: Any) -> Harness:
+def make_harness(blocks: int = 64, **limits: Any) -> Harness[TokenRunner]:
     return Harness(make_scheduler(blocks, **limits), TokenRunner(blocks))
+
+
+def reserved_blocks(actions: list[act.Action]) -> tuple[int, ...]:
+    (reserved,) = [action for action in actions if isinstance(action, act.Reserved)]
+    return reserved.blocks
+
+
+def of_kind(actions: list[act.Action], kind: type[act.Action]) -> list[act.Action]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def assert_clean(harness: Harness[TokenRunner]) -> None:
+    load = harness.scheduler.load()
+    assert harness.scheduler.holds_nothing
+    assert (load.blocks_owned, load.blocks_receiving, load.blocks_quarantined) == (0, 0, 0)

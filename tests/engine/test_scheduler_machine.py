@@ -14,7 +14,13 @@ from core.ids import Attempt
 from core.request import Request
 from engine import actions as act, events as ev
 from engine.block_pool import BlockState
-from tests.engine.engine_cases import Harness, expected_answer, make_harness, make_request
+from tests.engine.engine_cases import (
+    Harness,
+    TokenRunner,
+    expected_answer,
+    make_harness,
+    make_request,
+)
 
 BLOCKS = 14
 STRAY = 5
@@ -38,7 +44,7 @@ class Tracked:
 class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.harness: Harness = make_harness(
+        self.harness: Harness[TokenRunner] = make_harness(
             BLOCKS, max_batch=5, step_tokens=48, watermark=0.1, max_context=120
         )
         self.all: dict[Attempt, Tracked] = {}
@@ -247,6 +253,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _note(self, actions: list[act.Action]) -> None:
         for action in actions:
             tracked = self.all[action.attempt]
+            if isinstance(action, act.Preempted):
+                assert tracked.kind is not ev.AddPrefill
             if isinstance(action, act.Reserved):
                 tracked.blocks = action.blocks
             elif isinstance(action, act.PrefillDone):
