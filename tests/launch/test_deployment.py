@@ -207,8 +207,6 @@ async def test_cores_threads_and_files(tmp_path: Path) -> None:
     ("behaviour", "failure", "setup"),
     [
         ("setup-error", "decode-0 failed: no model here: mend it", True),
-        ("group", "decode-0 failed: inside a group", True),
-        ("crash", "decode-0 failed 3 times: ValueError: broken in two", False),
         ("exit", "decode-0 failed 3 times: exit code 7: native code says goodbye", False),
     ],
 )

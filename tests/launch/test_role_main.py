@@ -90,6 +90,14 @@ def test_a_setup_problem_has_no_traceback(tmp_path: Path) -> None:
     assert not any("exception" in record for record in role.log())
 
 
+def test_a_setup_problem_inside_a_task_group_is_still_one(tmp_path: Path) -> None:
+    role = Role(tmp_path, "group")
+    role.next_line()
+    role.next_line()
+    assert role.next_line() == StateLine(ReportedState.FAILED, "inside a group", setup=True)
+    assert role.end()[0] == 2
+
+
 def test_an_uncaught_error_is_logged_whole_and_reported_in_a_line(tmp_path: Path) -> None:
     role = Role(tmp_path, "crash")
     role.next_line()
