@@ -8,6 +8,7 @@ const log = find("messages");
 const composer = find("composer");
 const prompt = find("prompt");
 const welcome = find("welcome");
+const settings = find("settings");
 
 let history = [];
 let running = null; // AbortController of the answer being written
@@ -145,7 +146,10 @@ function settle(failure, { asked, message, body }) {
       askForKey(failure.message, () => ask(question.content));
       return;
     }
-    if (!prompt.value) prompt.value = question.content;
+    if (!prompt.value) {
+      prompt.value = question.content;
+      fitPrompt();
+    }
   }
   prompt.focus();
 }
@@ -190,6 +194,7 @@ composer.addEventListener("submit", (event) => {
   if (!text || running) return;
   prompt.value = "";
   fitPrompt();
+  settings.open = false;
   ask(text);
 });
 
@@ -203,7 +208,12 @@ prompt.addEventListener("keydown", (event) => {
 
 find("stop").addEventListener("click", () => running?.abort());
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") running?.abort();
+  if (event.key !== "Escape" || find("key-dialog").open) return;
+  if (settings.open) settings.open = false;
+  else running?.abort();
+});
+document.addEventListener("click", (event) => {
+  if (!settings.contains(event.target)) settings.open = false;
 });
 
 find("new-chat").addEventListener("click", () => {
