@@ -126,7 +126,7 @@ def check_model_fits(config: Config, spec: ModelSpec) -> list[str]:
             "model.max_context", f"{spec.name} goes up to {spec.max_context}, not {longest}"
         )
     context = longest or spec.max_context
-    warnings = []
+    too_small: dict[str, list[str]] = {}
     for index, pool in enumerate(config.pools):
         engine = config.engine_of(pool)
         layout = spec.kv_layout(engine.block_tokens, config.model.dtype)
@@ -139,11 +139,13 @@ def check_model_fits(config: Config, spec: ModelSpec) -> list[str]:
                 f"{format_size(layout.block_bytes)} for each {engine.block_tokens} tokens",
             )
         if blocks < layout.blocks_for(context):
-            warnings.append(
-                f"{place}: {format_size(engine.kv_bytes)} holds {blocks * engine.block_tokens} "
-                f"tokens, so workers of pool {pool.name} can't take a context of {context}"
-            )
-    return list(dict.fromkeys(warnings))
+            problem = f"{place}: {format_size(engine.kv_bytes)} holds only "
+            problem += f"{blocks * engine.block_tokens} tokens of the {context} that"
+            too_small.setdefault(problem, []).append(pool.name)
+    return [
+        f"{problem} pool {' and '.join(pools)} may be asked for"
+        for problem, pools in too_small.items()
+    ]
 
 
 def memory_warning(config: Config, weights_bytes: int) -> str | None:

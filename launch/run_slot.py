@@ -147,5 +147,5 @@ def _read(path: Path) -> DeploymentFile | None:
         fields = json.loads(path.read_text(encoding="utf-8"))
         rows = tuple(ProcessRow(**row) for row in fields.pop("processes"))
         return DeploymentFile(**fields, processes=rows)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
