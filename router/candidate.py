@@ -19,10 +19,9 @@ class Candidate:
     step_tokens: int
 
     process: ProcessId = field(init=False)
+    prefills: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        # Attributes rather than properties: they are read for every worker at each decision.
         object.__setattr__(self, "process", self.card.peer.process)
-
-    @property
-    def prefills(self) -> bool:
-        return Role.PREFILL in self.card.roles
+        object.__setattr__(self, "prefills", Role.PREFILL in self.card.roles)

@@ -148,11 +148,12 @@ def _best_remote(
 ) -> Choice | None:
     if not prefillers:
         return None
-    # By wait, least first: for any P the first that can be its partner is best.
-    by_wait = sorted(((decode_wait_s(d, demand), d) for d in decoders), key=lambda entry: entry[0])
+    ready = _by_wait(demand, decoders)
     best: tuple[float, float, Candidate] | None = None
     for p in prefillers:
-        wait_s = next((wait_s for wait_s, d in by_wait if _can_pair(p, d)), None)
+        wait_s = next(
+            (wait_s for wait_s, d in ready.get(p.card.transport, ()) if not _same(p, d)), None
+        )
         if wait_s is None:
             continue
         queue_s = max(wait_s, prefill_wait_s(p))
@@ -164,13 +165,28 @@ def _best_remote(
         return None
     ttft_s, queue_s, p = best
     # To the client all partners that are ready before P is are equal.
-    partners = [d for wait_s, d in by_wait if wait_s <= queue_s and _can_pair(p, d)]
-    tpot, _, d = min(
-        ((tpot_s(d, demand), d.process.name, d) for d in partners), key=lambda entry: entry[:2]
-    )
+    partners = [
+        (tpot_s(d, demand), d.process.name, d)
+        for wait_s, d in ready[p.card.transport]
+        if wait_s <= queue_s and not _same(p, d)
+    ]
+    tpot, _, d = min(partners, key=lambda entry: entry[:2])
     return Choice(decode=d, prefill=p, ttft_s=ttft_s, tpot_s=tpot, wait_s=queue_s)
 
 
-def _can_pair(p: Candidate, d: Candidate) -> bool:
-    """Two workers with a transport in common: a hand-over to oneself is local prefill."""
-    return p.process != d.process and p.card.transport == d.card.transport
+def _by_wait(
+    demand: Demand, decoders: Sequence[Candidate]
+) -> dict[str, list[tuple[float, Candidate]]]:
+    """Per transport, as a pair needs one in common, the decode workers with their waits, least
+    first: for any P the first that isn't P itself is its best partner."""
+    ready: dict[str, list[tuple[float, Candidate]]] = {}
+    for d in decoders:
+        ready.setdefault(d.card.transport, []).append((decode_wait_s(d, demand), d))
+    for waits in ready.values():
+        waits.sort(key=lambda entry: entry[0])
+    return ready
+
+
+def _same(p: Candidate, d: Candidate) -> bool:
+    """A worker of both roles: a hand-over to itself would be local prefill."""
+    return p.process.name == d.process.name
