@@ -71,7 +71,7 @@ def read_huggingface_spec(path: Path) -> ModelSpec:
     window, window_layers = _window(settings, architecture, layers)
     return ModelSpec(
         architecture=architecture,
-        name=path.parent.resolve().name,
+        name=_name(path.parent.resolve()),
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -92,6 +92,13 @@ def read_huggingface_spec(path: Path) -> ModelSpec:
         sliding_window=window,
         sliding_layers=window_layers,
     )
+
+
+def _name(directory: Path) -> str:
+    """The directory's name; within a Hugging Face cache, that of the repository."""
+    if directory.parent.name == "snapshots":
+        return directory.parent.parent.name.split("--")[-1]
+    return directory.name
 
 
 def _architecture(settings: _Settings) -> Architecture:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from engine.weights import prepared_file
 from engine.weights.store import map_weights
 from tests.engine.tokenizer_cases import sentencepiece_metadata
 from tests.engine.weights.gguf_builder import write_tiny
+from tests.engine.weights.safetensors_builder import tensors, write_directory
 
 TINY = "random:llama?layers=1,hidden=32,vocab=300"
 
@@ -98,6 +100,19 @@ def test_special_tokens_come_from_the_tokenizer(tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", general=sentencepiece_metadata())
     spec = prepare(str(tmp_path / "m.gguf"), tmp_path / "cache").spec
     assert (spec.bos_token_id, spec.eos_token_ids) == (1, (2,))
+
+
+def test_a_directory_s_ends_are_those_of_its_generation_config(tmp_path: Path) -> None:
+    source = "random:qwen2?layers=2,hidden=32,vocab=300"
+    tokenizer = prepare(source, tmp_path / "cache").path
+    published, directory = tensors(source), tmp_path / "hf"
+    write_directory(directory, published, shards=2)
+    shutil.copy(tokenizer / "tokenizer.json", directory)
+    (directory / "generation_config.json").write_text('{"eos_token_id": [258, 256]}')
+    prepared = prepare(str(directory), tmp_path / "cache")
+    assert set(prepared.spec.eos_token_ids) == {256, 258}
+    assert prepared.spec.name == "hf"
+    assert torch.equal(map_weights(prepared)["lm_head.weight"], published["lm_head.weight"])
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:

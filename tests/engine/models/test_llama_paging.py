@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from core.errors import ModelError
+from engine.models.forward_batch import make_forward_batch
 from engine.models.llama import LlamaModel
 from engine.weights.random_source import RandomSource
 from engine.weights.random_spec import parse_random
@@ -75,8 +76,6 @@ def test_company_does_not_matter(source: str, tmp_path: Path) -> None:
 
 
 def test_logits_come_for_the_wanted_rows_in_their_order(tmp_path: Path) -> None:
-    from engine.models.forward_batch import make_forward_batch
-
     model = model_of(SOURCE, tmp_path)
     pool = torch.zeros(4, 3, 2, 16, 2, 8)
     tokens, tables = [[1, 2, 3], [4, 5]], [[2], [0]]
@@ -90,8 +89,6 @@ def test_logits_come_for_the_wanted_rows_in_their_order(tmp_path: Path) -> None:
 
 
 def test_only_the_step_s_blocks_are_written(tmp_path: Path) -> None:
-    from engine.models.forward_batch import make_forward_batch
-
     model = model_of(SOURCE, tmp_path)
     pool = torch.full((5, 3, 2, 16, 2, 8), 7.0)
     model.forward(make_forward_batch([[9] * 20], [0], [[3, 1]], [19]), pool)
@@ -111,3 +108,28 @@ def test_wrong_weights_are_named(tmp_path: Path) -> None:
         LlamaModel(prepared.spec, {**weights, "model.norm.weight": norm[1:]}, select("cpu"))
     with pytest.raises(ModelError, match=r"float32.*expected.*bfloat16"):
         LlamaModel(prepared.spec, map_weights(prepared), select("cpu"), "cpu", torch.bfloat16)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", [SOURCE, WINDOWED])
+def test_cuda_answers_as_the_cpu(source: str, tmp_path: Path) -> None:
+    prepared = prepared_without_tokenizer(RandomSource(parse_random(source)), "float32", tmp_path)
+    spec, weights = prepared.spec, map_weights(prepared)
+    steps: list[tuple[list[list[int]], list[int]]] = [
+        ([prompt_of(30), prompt_of(9, seed=1)], [0, 0]),
+        ([prompt_of(25, seed=2), [5]], [30, 9]),
+        ([[7], [8]], [55, 10]),
+    ]
+    answers = []
+    for device in ("cpu", "cuda"):
+        model = LlamaModel(spec, weights, select(device), device)
+        shape = (8, spec.layers, 2, 16, spec.kv_heads, spec.head_dim)
+        pool = torch.full(shape, float("nan"), device=device)
+        logits = [
+            model.forward(
+                make_forward_batch(tokens, starts, [[3, 1, 6, 2], [7]], [0], device), pool
+            )
+            for tokens, starts in steps
+        ]
+        answers.append(torch.cat(logits).cpu())
+    torch.testing.assert_close(answers[1], answers[0], rtol=1e-3, atol=1e-3)

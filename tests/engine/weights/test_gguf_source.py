@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType as Kind
+from gguf import MODEL_ARCH, GGMLQuantizationType as Kind, get_tensor_name_map
 from gguf.quants import dequantize
 
 from core.errors import ModelError
-from engine.weights.gguf_source import GgufSource
-from tests.engine.weights.gguf_builder import Array, gguf_tensors, write_tiny
+from engine.weights.gguf_source import GgufSource, published_name, rows_by_halves
+from engine.weights.names import published_shapes
+from engine.weights.random_spec import parse_random
+from tests.engine.weights.gguf_builder import Array, gguf_tensors, interleaved, write_tiny
 
 WIDE = "random:llama?layers=1,hidden=256,heads=4,kv_heads=2,intermediate=256,vocab=275"
 DOWN = "model.layers.0.mlp.down_proj.weight"
@@ -136,6 +138,24 @@ def test_a_type_that_can_t_be_dequantised_is_named(tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", extra=extra)
     with pytest.raises(ModelError, match=r"blk\.0\.attn_norm\.weight.*I8"):
         GgufSource(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 2), (3, 10), (4, 16)])
+def test_row_order_of_weights_and_biases_is_undone(heads: int, head_dim: int) -> None:
+    for shape in ((heads * head_dim,), (heads * head_dim, 5)):
+        rows = np.random.default_rng(0).random(shape)
+        undone = rows_by_halves(torch.from_numpy(interleaved(rows, heads)), heads)
+        assert np.array_equal(undone.numpy(), rows)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_names_are_those_of_the_gguf_package(architecture: str) -> None:
+    spec = parse_random(f"random:{architecture}").spec
+    known = get_tensor_name_map(MODEL_ARCH[architecture.upper()], spec.layers)
+    for published in published_shapes(spec):
+        gguf_name = known.get_name(published, try_suffixes=(".weight", ".bias"))
+        assert gguf_name is not None
+        assert published_name(gguf_name) == published
 
 
 def test_the_builder_s_row_order_is_not_the_published_one() -> None:

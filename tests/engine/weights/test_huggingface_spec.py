@@ -34,6 +34,12 @@ def test_defaults_are_transformers_own(tmp_path: Path) -> None:
     assert spec.name == tmp_path.name
 
 
+def test_in_a_hugging_face_cache_the_name_is_the_repository_s(tmp_path: Path) -> None:
+    directory = tmp_path / "models--HuggingFaceTB--SmolLM2-135M" / "snapshots" / "93efa2f0"
+    directory.mkdir(parents=True)
+    assert read(directory).name == "SmolLM2-135M"
+
+
 @pytest.mark.parametrize("section", ["rope_scaling", "rope_parameters"])
 @pytest.mark.parametrize("key", ["type", "rope_type"])
 def test_rope_scaling_old_and_new(section: str, key: str, tmp_path: Path) -> None:

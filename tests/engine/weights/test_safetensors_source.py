@@ -3,56 +3,19 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from core.errors import ModelError
-from engine.weights.random_source import RandomSource
-from engine.weights.random_spec import parse_random
 from engine.weights.safetensors_source import SafetensorsSource
-
-TINY = "random:qwen2?layers=2,hidden=32,heads=4,kv_heads=2,vocab=300"
-CONFIG = {
-    "model_type": "qwen2",
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 2,
-    "intermediate_size": 128,
-    "vocab_size": 300,
-}
-
-
-def tensors() -> dict[str, torch.Tensor]:
-    from engine.weights.names import published_shapes
-
-    source = RandomSource(parse_random(TINY))
-    return {name: source.read(name) for name in published_shapes(source.spec)}
-
-
-def write(directory: Path, weights: dict[str, torch.Tensor], shards: int, **config: Any) -> None:
-    directory.mkdir(exist_ok=True)
-    (directory / "config.json").write_text(json.dumps({**CONFIG, **config}))
-    if shards == 1:
-        save_file(weights, directory / "model.safetensors")
-        return
-    weight_map: dict[str, str] = {}
-    for shard in range(shards):
-        name = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
-        part = {key: weights[key] for key in list(weights)[shard::shards]}
-        save_file(part, directory / name)
-        weight_map |= dict.fromkeys(part, name)
-    index = {"metadata": {}, "weight_map": weight_map}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+from tests.engine.weights.safetensors_builder import CONFIG, tensors, write_directory
 
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_tensors_come_back(shards: int, tmp_path: Path) -> None:
     weights = tensors()
-    write(tmp_path, weights, shards)
+    write_directory(tmp_path, weights, shards)
     source = SafetensorsSource(tmp_path)
     for name, values in weights.items():
         assert torch.equal(source.read(name), values)
@@ -61,7 +24,7 @@ def test_tensors_come_back(shards: int, tmp_path: Path) -> None:
 def test_what_every_reader_recomputes_is_passed_over(tmp_path: Path) -> None:
     weights = tensors()
     weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
-    write(tmp_path, weights, 1, tie_word_embeddings=True)
+    write_directory(tmp_path, weights, 1, tie_word_embeddings=True)
     assert SafetensorsSource(tmp_path).spec.tied_embeddings
 
 
@@ -72,7 +35,7 @@ def test_an_empty_directory_says_what_is_expected(tmp_path: Path) -> None:
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
-    write(tmp_path, tensors(), 3)
+    write_directory(tmp_path, tensors(), 3)
     (tmp_path / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(ModelError, match=r"shard 'model-00002-of-00003\.safetensors'.*missing"):
         SafetensorsSource(tmp_path)
@@ -80,14 +43,14 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{}", '{"weight_map": 3}', "[1]"])
 def test_a_damaged_index_is_named(content: str, tmp_path: Path) -> None:
-    write(tmp_path, tensors(), 2)
+    write_directory(tmp_path, tensors(), 2)
     (tmp_path / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ModelError, match=r"index\.json"):
         SafetensorsSource(tmp_path)
 
 
 def test_an_index_may_not_lead_out_of_its_directory(tmp_path: Path) -> None:
-    write(tmp_path, tensors(), 2)
+    write_directory(tmp_path, tensors(), 2)
     index = {"weight_map": {"a": "../../etc/passwd"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelError, match="outside its directory"):
@@ -95,7 +58,7 @@ def test_an_index_may_not_lead_out_of_its_directory(tmp_path: Path) -> None:
 
 
 def test_every_truncation_is_noticed(tmp_path: Path) -> None:
-    write(tmp_path, tensors(), 1)
+    write_directory(tmp_path, tensors(), 1)
     path = tmp_path / "model.safetensors"
     for size in (path.stat().st_size - 1, path.stat().st_size // 2, 900, 9, 8, 3, 0):
         os.truncate(path, size)
@@ -106,19 +69,19 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
 def test_missing_foreign_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
     weights = tensors()
     norm = weights.pop("model.norm.weight")
-    write(tmp_path, weights, 1)
+    write_directory(tmp_path, weights, 1)
     with pytest.raises(ModelError, match=r"missing: model\.norm\.weight"):
         SafetensorsSource(tmp_path)
-    write(tmp_path, {**weights, "model.norm.weight": norm, "adapter.x": torch.ones(1)}, 1)
+    write_directory(tmp_path, {**weights, "model.norm.weight": norm, "adapter.x": torch.ones(1)}, 1)
     with pytest.raises(ModelError, match=r"no place.*adapter\.x"):
         SafetensorsSource(tmp_path)
-    write(tmp_path, {**weights, "model.norm.weight": torch.ones(31)}, 1)
+    write_directory(tmp_path, {**weights, "model.norm.weight": torch.ones(31)}, 1)
     with pytest.raises(ModelError, match=r"'model\.norm\.weight'.*\(31,\), expected \(32,\)"):
         SafetensorsSource(tmp_path)
 
 
 def test_an_unreadable_dtype_is_named(tmp_path: Path) -> None:
     weights = {**tensors(), "model.norm.weight": torch.ones(32, dtype=torch.int8)}
-    write(tmp_path, weights, 1)
+    write_directory(tmp_path, weights, 1)
     with pytest.raises(ModelError, match=r"'model\.norm\.weight' has dtype I8"):
         SafetensorsSource(tmp_path)
