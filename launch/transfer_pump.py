@@ -5,12 +5,11 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from kv_transfer.transport import Link, LinkLost, Note, PostDone, PostFailed, Transport
-
 from core.errors import MalformedMessage, TransportError
 from core.ids import Attempt
 from kv_transfer.node_actions import NoteArrived, WriteBlocks, WriteEnded
 from kv_transfer.note import decode_note
+from kv_transfer.transport import Link, LinkLost, Note, Op, PostDone, PostFailed, Transport
 
 TransferEvent: TypeAlias = WriteEnded | NoteArrived
 
@@ -56,7 +55,7 @@ class TransferPump:
             link = self._links.get(order.peer)
             if link is None:
                 link = self._links[order.peer] = self._transport.connect(order.peer)
-            post = self._transport.post(link, "write", order.pairs, order.note)
+            post = self._transport.post(link, Op.WRITE, order.pairs, order.note)
             self._posts[post] = (order.attempt, order.number)
         except TransportError as error:
             self._failed.append(WriteEnded(order.attempt, order.number, error.message))

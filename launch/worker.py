@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
-from kv_transfer.checksum import ALGORITHM, checksum_blocks
+from kv_transfer.checksum import ALGORITHM, block_checksums
 from kv_transfer.open_transport import open_transport
+from kv_transfer.region import Region, region_at
 from kv_transfer.transport import Transport
 
 from core.clock import Clock, MonotonicClock
@@ -110,7 +111,8 @@ async def run(
     channel = Channel(process, keys, clock)
     try:
         runner = engine.runner
-        transport.register(runner.pool_address, engine.layout.block_bytes, runner.blocks)
+        region = region_at(runner.pool_address, runner.block_bytes, runner.blocks)
+        transport.register(region)
         await channel.bind(bind_host)
         # What was built so far lives as long as the process: the collector needn't look again.
         gc.collect()
@@ -123,6 +125,7 @@ async def run(
             router_address=router_address,
             engine=engine,
             transport=transport,
+            region=region,
             clock=clock,
             report=report,
         )
@@ -145,6 +148,7 @@ class Worker:
         router_address: str,
         engine: WorkerEngine,
         transport: Transport,
+        region: Region,
         clock: Clock,
         report: Report,
     ) -> None:
@@ -156,6 +160,7 @@ class Worker:
         self._clock = clock
         self._me = Peer(process, channel.address)
         self._transport = transport
+        self._region = region
         self._engine = EngineLoop(engine.scheduler, engine.runner, clock, self._on_engine)
         self._prefill = self._prefill_role() if pool.role is not PoolRole.DECODE else None
         self._decode = self._decode_role() if pool.role is not PoolRole.PREFILL else None
@@ -325,8 +330,7 @@ class Worker:
                         self._take(BlocksVerified(attempt, sums == checksums))
 
     def _sum(self, attempt: Attempt, blocks: tuple[int, ...]) -> tuple[int, ...]:
-        views = [self._built.runner.block_view(block) for block in blocks]
-        return checksum_blocks(attempt, views)
+        return block_checksums(attempt, self._region, blocks)
 
     # ---- standing ------------------------------------------------------------------------------
 
