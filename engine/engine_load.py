@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.block_pool import BlockPool, BlockState
+from engine.group_lifecycle import GroupState
 from engine.sequence import Group, Purpose
 
 
@@ -50,7 +51,11 @@ def measure_load(
         for group, sequence in computing
         if not sequence.decoding
     )
-    queued += sum(group.trunk for group in waiting if group.purpose is not Purpose.REMOTE)
+    queued += sum(
+        group.trunk
+        for group in waiting
+        if group.purpose is not Purpose.REMOTE or group.state is GroupState.PREEMPTED
+    )
     return EngineLoad(
         running=len(running) + len(tuple(receiving)),
         waiting=len(waiting),

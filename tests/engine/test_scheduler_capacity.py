@@ -52,6 +52,25 @@ def test_prefill_alone_needs_no_blocks_for_the_answer() -> None:
     assert of_kind(harness.run_until_idle(), act.PrefillDone)
 
 
+def test_a_patient_large_request_isnt_starved_by_urgent_small_ones() -> None:
+    """Small ones arrive for ever, twice as many as can be served. Deadlines are absolute, so only
+    those that arrive while the large one's is still looser can go first."""
+    harness = make_harness(blocks=8)
+    large = make_request("large", 100, deadline_ms=10_000.0)
+    harness.post(ev.Reserve(large))
+    for second in range(40):
+        harness.now_s = float(second)
+        for i in range(4):
+            name = f"{second}/{i}"
+            harness.post(ev.AddLocal(make_request(name, 40, max_tokens=4, deadline_ms=3_000.0)))
+        for _ in range(4):
+            harness.step()
+        if harness.scheduler.blocks_of(large.attempt):
+            assert harness.ends.total() <= 4 * (10 - 3) + 2
+            return
+    raise AssertionError("the large request never got its blocks")
+
+
 def test_growth_preempts_the_loosest_deadline_and_it_goes_on_where_it_was() -> None:
     harness = make_harness(blocks=8)
     loose = make_request("loose", 40, max_tokens=60, deadline_ms=90_000.0)
