@@ -9,15 +9,10 @@ from gateway.served_model import ServedModel
 from gateway.warm_up import warm_up, warm_up_path
 from tests.gateway.conftest import Gateway
 from tests.gateway.fake_deployment import D, P, view
-from wire.messages import Fault, MemberState, Role, RoutePath
+from wire.messages import Fault, Role, RoutePath
 
 DECODE = PoolConfig(name="decode", role=PoolRole.DECODE)
 LOCAL_ONLY = Config(pools=(DECODE,))
-
-
-async def ready(gateway: Gateway) -> tuple[int, str | None]:
-    async with gateway.http.get("/ready") as response:
-        return response.status, (await response.json()).get("reason")
 
 
 @pytest.mark.parametrize(
@@ -76,18 +71,3 @@ async def test_it_waits_for_workers_and_tries_again(gateway: Gateway, model: Ser
         await until("no KV came to decode-0 from prefill-0")
         deployment.hand_over = True
         await warming
-
-
-async def test_ready_says_what_is_missing(gateway: Gateway, model: ServedModel) -> None:
-    gateway.readiness.warming("waiting for a decode worker")
-    assert await ready(gateway) == (503, "waiting for a decode worker")
-    gateway.readiness.warmed()
-    assert await ready(gateway) == (200, None)
-    gateway.deployment.change_members(view(P, Role.PREFILL, MemberState.DEAD), view(D, Role.DECODE))
-    await gateway.dispatcher.membership.next_update()
-    assert await ready(gateway) == (200, None), "alone, D serves locally"
-    gateway.deployment.change_members(view(P, Role.PREFILL), view(D, Role.DECODE, MemberState.DEAD))
-    await gateway.dispatcher.membership.next_update()
-    assert await ready(gateway) == (503, "no decode worker is alive")
-    async with gateway.http.get("/health") as response:
-        assert response.status == 200

@@ -1,43 +1,14 @@
-"""The API as bytes on a socket: shapes of errors, headers, limits, keys, clients that leave."""
+"""Generations over HTTP: what reaches the workers, what comes back, who may leave when."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
 
-from tests.gateway.conftest import Gateway, StartGateway
+from tests.gateway.conftest import Gateway
 from tests.gateway.fake_deployment import D, P, text_tokens, token_text
+from tests.gateway.http_calls import CHAT, HELLO, TEXT, events, post, refused
 from wire.messages import Fault, RefusalKind
-
-CHAT = "/v1/chat/completions"
-TEXT = "/v1/completions"
-HELLO = [{"role": "user", "content": "hello there"}]
-
-
-async def post(
-    gateway: Gateway, path: str, headers: dict[str, str] | None = None, **body: Any
-) -> tuple[int, Any, Any]:
-    async with gateway.http.post(path, json=body, headers=headers) as response:
-        return response.status, await response.json(), response.headers
-
-
-async def events(gateway: Gateway, path: str = CHAT, **body: Any) -> list[Any]:
-    """The `data:` lines of a stream; [DONE] as it is."""
-    async with gateway.http.post(path, json={"stream": True, **body}) as response:
-        assert response.status == 200
-        assert response.content_type == "text/event-stream"
-        lines = (await response.read()).decode().split("\n\n")
-    assert lines.pop() == ""
-    data = [line.removeprefix("data: ") for line in lines]
-    return [line if line == "[DONE]" else json.loads(line) for line in data]
-
-
-async def refused(gateway: Gateway, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
-    status, answer, _ = await post(gateway, path, **body)
-    assert answer.keys() == {"error"}
-    assert answer["error"].keys() == {"message", "type", "param", "code"}
-    return status, answer["error"]
 
 
 async def test_headers_tell_who_served_and_how_long_it_took(gateway: Gateway) -> None:
@@ -111,26 +82,6 @@ async def test_slo_headers_fill_in_what_the_body_does_not_say(gateway: Gateway) 
     assert (status, answer["error"]["param"]) == (400, "x-slo-ttft-ms")
 
 
-async def test_a_stream_is_well_formed(gateway: Gateway) -> None:
-    *chunks, done = await events(gateway, messages=HELLO, n=2)
-    assert done == "[DONE]"
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    for index in (0, 1):
-        own = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
-        assert own[0]["delta"] == {"role": "assistant", "content": ""}
-        assert "".join(c["delta"].get("content", "") for c in own) == "Hello, world."
-        assert [c["finish_reason"] for c in own if c["finish_reason"]] == ["stop"]
-    assert all("usage" not in chunk for chunk in chunks)
-
-
-async def test_line_ends_of_other_standards_do_not_cut_a_stream(gateway: Gateway) -> None:
-    text = "a\u2028b\x85c\r\nd😀"
-    gateway.deployment.script = lambda _: text_tokens(text)
-    *chunks, _ = await events(gateway, messages=HELLO)
-    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == text
-    assert all("\ufffd" not in json.dumps(chunk, ensure_ascii=False) for chunk in chunks)
-
-
 async def test_a_stop_string_is_never_shown_and_cancels(gateway: Gateway) -> None:
     *chunks, _ = await events(gateway, messages=HELLO, stop=["o, w"])
     assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == "Hell"
@@ -201,50 +152,6 @@ async def test_what_is_not_json(gateway: Gateway) -> None:
         assert "not valid JSON" in (await response.json())["error"]["message"]
 
 
-async def test_paths_and_methods_that_do_not_exist(gateway: Gateway) -> None:
-    async with gateway.http.get("/v1/nothing") as response:
-        assert response.status == 404
-        assert (await response.json())["error"]["code"] == "not_found"
-    async with gateway.http.get(CHAT) as response:
-        assert response.status == 405
-        assert response.headers["Allow"] == "POST"
-        assert "GET" in (await response.json())["error"]["message"]
-
-
-async def test_a_body_beyond_the_limit(start_gateway: StartGateway) -> None:
-    gateway = await start_gateway(max_body_bytes=1_000)
-    status, error = await refused(gateway, TEXT, prompt="x" * 2_000)
-    assert (status, error["code"]) == (413, "request_too_large")
-    assert "1000 bytes" in error["message"]
-
-    async def endless() -> Any:
-        for _ in range(100):
-            yield b"x" * 100
-
-    async with gateway.http.post(TEXT, data=endless()) as response:  # no Content-Length
-        assert response.status == 413
-    status, _, _ = await post(gateway, TEXT, prompt="x" * 400)
-    assert status == 200
-
-
-async def test_a_key_is_wanted_where_there_is_one(start_gateway: StartGateway) -> None:
-    gateway = await start_gateway(api_key="s3crét")
-    for header in (None, "Bearer wrong", "Basic s3crét", "s3crét", "Bearer"):
-        headers = {} if header is None else {"Authorization": header}
-        for path in ("/v1/models", "/metrics"):
-            async with gateway.http.get(path, headers=headers) as response:
-                assert response.status == 401
-                assert (await response.json())["error"]["code"] == "invalid_api_key"
-                assert response.headers["WWW-Authenticate"] == "Bearer"
-    async with gateway.http.get(
-        "/v1/models", headers={"Authorization": "Bearer s3crét"}
-    ) as response:
-        assert response.status == 200
-    for path in ("/", "/health", "/ready", "/pages/chat.js"):
-        async with gateway.http.get(path) as response:
-            assert response.status != 401
-
-
 @pytest.mark.parametrize(
     ("kind", "status", "code", "error_type"),
     [
@@ -273,12 +180,6 @@ async def test_a_deadline_before_the_first_token_is_a_504(gateway: Gateway) -> N
         status, answer, _ = await post(gateway, CHAT, messages=HELLO, slo=slo, stream=stream)
         assert (status, answer["error"]["code"]) == (504, "deadline_exceeded")
     assert {address for address, _ in gateway.deployment.cancels} == {D.address, P.address}
-
-
-async def test_an_error_after_the_first_token_is_the_streams_last_event(gateway: Gateway) -> None:
-    gateway.deployment.hold_at = 3
-    *_, last = await events(gateway, messages=HELLO, slo={"deadline_ms": 150})
-    assert last["error"]["code"] == "deadline_exceeded"
 
 
 async def test_a_fault_of_ours_is_a_500_that_tells_nothing(gateway: Gateway) -> None:
@@ -327,29 +228,6 @@ async def test_one_failing_prompt_ends_the_others(gateway: Gateway) -> None:
     assert status == 400
     assert len({attempt.request for attempt in deployment.settled}) == 3
     assert list(gateway.dispatcher.states()) == []
-
-
-async def test_shutting_down_ends_streams_with_a_reason(gateway: Gateway) -> None:
-    gateway.deployment.hold_at = 3
-    async with gateway.http.post(CHAT, json={"messages": HELLO, "stream": True}) as response:
-        await response.content.readline()
-        gateway.dispatcher.close()
-        last = (await response.read()).decode().split("\n\n")[-2]
-    assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
-    status, error = await refused(gateway, CHAT, messages=HELLO)
-    assert (status, error["code"]) == (503, "unavailable")
-
-
-async def test_a_slow_reader_keeps_nobody_waiting(gateway: Gateway) -> None:
-    gateway.deployment.script = lambda _: text_tokens("y" * 400)
-    body = {"messages": HELLO, "stream": True, "max_tokens": 400, "n": 8}
-    async with gateway.http.post(CHAT, json=body) as slow:
-        await slow.content.readline()
-        status, _, _ = await post(gateway, CHAT, messages=HELLO)
-        assert status == 200
-        await gateway.deployment.until(lambda: len(gateway.deployment.settled) == 2)
-        text = (await slow.read()).decode()
-    assert text.endswith("data: [DONE]\n\n")
 
 
 async def test_many_at_once_end_once_each(gateway: Gateway) -> None:
