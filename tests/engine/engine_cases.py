@@ -183,14 +183,14 @@ class Harness(Generic[RunnerT]):
 
     def post(self, event: ev.Event) -> list[act.Action]:
         actions = self.scheduler.handle(event, self.now_s)
-        self._note(actions)
+        self.note(actions)
         return actions
 
     def start(self) -> list[act.Action]:
         """Plan a step and leave it in flight."""
         assert self.plan is None
         self.plan, actions = self.scheduler.plan(self.now_s)
-        self._note(actions)
+        self.note(actions)
         return actions
 
     def finish(self) -> list[act.Action]:
@@ -235,7 +235,8 @@ class Harness(Generic[RunnerT]):
     def tokens(self, request: Request, choice: int = 0) -> list[SampledToken]:
         return self.emitted[request.attempt, choice]
 
-    def _note(self, actions: list[act.Action]) -> None:
+    def note(self, actions: list[act.Action]) -> None:
+        """Record tokens and ends; the order of tokens and the scheduler's integrity must hold."""
         self.scheduler.check_integrity()
         for action in actions:
             if isinstance(action, act.Emit):

@@ -1,5 +1,6 @@
 """Step plans on a real (random) model: batching, forks, recompute and reading the pool's bytes."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from core.errors import BugError, ConfigError
 from core.ids import Attempt
 from core.request import Request, SampledToken
 from engine import actions as act, events as ev
+from engine.engine_loop import EngineLoop
 from engine.load_runner import load_runner
 from engine.model_runner import ModelRunner
 from engine.prepared_model import PreparedModel, prepare_model
@@ -101,6 +103,28 @@ def test_a_mixed_batch_answers_like_each_request_alone(
     harness.run_until_idle()
     assert answers_of(harness, requests) == mixed_answers
     assert all(len(answer) == 8 for answer in mixed_answers)
+
+
+async def test_the_loop_drives_a_model(prepared: PreparedModel, mixed_answers: Answers) -> None:
+    requests = mixed_requests()
+    harness = harness_of(prepared)
+    over = asyncio.Event()
+
+    def on_actions(actions: list[act.Action]) -> None:
+        harness.note(actions)
+        if harness.ends.total() == len(requests):
+            over.set()
+
+    loop = EngineLoop(harness.scheduler, harness.runner, MonotonicClock(), on_actions)
+    task = asyncio.create_task(loop.run())
+    for request in requests:
+        loop.post(ev.AddLocal(request))
+        await asyncio.sleep(0)  # so that they join a batch that is already running
+    await asyncio.wait_for(over.wait(), 60)
+    await loop.stop()
+    await task
+    assert answers_of(harness, requests) == mixed_answers
+    assert loop.load().blocks_free == BLOCKS
 
 
 def test_preempted_requests_answer_the_same(prepared: PreparedModel) -> None:

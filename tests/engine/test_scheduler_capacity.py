@@ -121,15 +121,20 @@ def test_receiving_and_held_blocks_are_never_preempted() -> None:
 
 
 def test_half_done_prefill_for_a_hand_over_is_never_preempted() -> None:
-    harness = make_harness(blocks=8, step_tokens=17)
-    running = make_request("running", 16, max_tokens=60, deadline_ms=1_000.0)
-    prefill = make_request("prefill", 112)
+    harness = make_harness(blocks=12, step_tokens=9)
+    running = make_request("running", 16, max_tokens=30, deadline_ms=1_000.0)
+    prefill = make_request("prefill", 160)  # ten blocks, 8 tokens a step
     harness.post(ev.AddLocal(running))
     harness.step()
     harness.post(ev.AddPrefill(prefill))
     actions = harness.run_until_idle()
     assert not of_kind(actions, act.Preempted)
     assert of_kind(actions, act.PrefillDone)
+    chunks = [[len(chunk.tokens) for chunk in plan.chunks] for plan in harness.runner.plans]
+    assert [9] in chunks[3:], "the running one should have had to stall beside the prefill"
+    harness.post(ev.Release(prefill.attempt))
+    harness.run_until_idle()
+    assert harness.tokens(running) == expected_answer(running, 0)
 
 
 def test_preempted_choices_share_their_prompt_again() -> None:
