@@ -27,6 +27,7 @@ from launch.supervision import (
     Exited,
     Kill,
     KillRequested,
+    Recovered,
     Reported,
     Restarting,
     Spawn,
@@ -166,6 +167,9 @@ class Deployment:
                 text = f"{name} died: {reason}; it is started again in {delay_s:g} s"
                 _log.info("%s", text)
                 self._display.notice("warning", text)
+            case Recovered(name):
+                _log.info("%s is back", name)
+                self._display.notice("info", f"{name} is back")
             case AllReady():
                 self._ready = True
                 self._on_ready()

@@ -15,10 +15,10 @@ Entry = Callable[[RoleSpec, Report], Awaitable[None]]
 
 
 async def run_router(spec: RoleSpec, report: Report) -> None:
-    from router import process
+    from router.process import run
     from wire.keys import DeploymentKeys
 
-    await process.run(
+    await run(
         process=spec.process,
         config=spec.config,
         keys=DeploymentKeys.load(spec.key_file),
@@ -29,10 +29,10 @@ async def run_router(spec: RoleSpec, report: Report) -> None:
 
 
 async def run_gateway(spec: RoleSpec, report: Report) -> None:
-    from gateway import process
+    from gateway.process import run
     from wire.keys import DeploymentKeys
 
-    await process.run(
+    await run(
         process=spec.process,
         config=spec.config,
         keys=DeploymentKeys.load(spec.key_file),
@@ -44,10 +44,10 @@ async def run_gateway(spec: RoleSpec, report: Report) -> None:
 
 
 async def run_worker(spec: RoleSpec, report: Report) -> None:
-    from launch import worker
+    from launch.worker import run
     from wire.keys import DeploymentKeys
 
-    await worker.run(
+    await run(
         process=spec.process,
         config=spec.config,
         pool=_pool(spec),

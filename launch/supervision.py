@@ -120,6 +120,13 @@ class Restarting:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """For the operator's eyes: it's back."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllReady:
     """The deployment serves; said once."""
 
@@ -133,4 +140,4 @@ class AllEnded:
     setup: bool
 
 
-Action = Spawn | Terminate | Kill | TellRouter | Restarting | AllReady | AllEnded
+Action = Spawn | Terminate | Kill | TellRouter | Restarting | Recovered | AllReady | AllEnded

@@ -19,6 +19,7 @@ from launch.supervision import (
     Exited,
     Kill,
     KillRequested,
+    Recovered,
     Reported,
     ReportedState,
     Restarting,
@@ -156,6 +157,8 @@ class Supervisor:
         if child.life.state is ChildState.READY and was is not ChildState.READY:
             child.ever_ready = True
             child.deadline_s = now_s + self._config.restart_backoff_max_s
+            if self._all_ready:
+                actions.append(Recovered(child.spec.name))
             if child.spec.group is StopGroup.ROUTER:
                 # A restarted router has forgotten whose writes are over.
                 actions += [TellRouter(process) for process in self._exits]

@@ -223,7 +223,7 @@ CONFIGS = st.builds(
 
 @given(CONFIGS)
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -144,7 +144,8 @@ async def test_start_kill_restart_and_an_orderly_end(tmp_path: Path) -> None:
         )
         assert run.display.notices == [
             "decode-0 died: killed by SIGKILL (by hand, or out of memory); "
-            "it is started again in 0.05 s"
+            "it is started again in 0.05 s",
+            "decode-0 is back",
         ]
 
         pids = [row.pid for row in run.rows().values() if row.pid and row.role != "launcher"]

@@ -15,6 +15,7 @@ from launch.supervision import (
     Exited,
     Kill,
     KillRequested,
+    Recovered,
     Reported,
     ReportedState,
     Restarting,
@@ -115,6 +116,7 @@ def test_a_dead_worker_is_told_and_restarted_with_a_new_incarnation() -> None:
     assert isinstance(spawned, Spawn)
     assert spawned.process.name == "decode-0"
     assert spawned.process != old
+    assert deployment.report("decode-0", ReportedState.READY) == [Recovered("decode-0")]
 
 
 def test_the_router_hears_of_every_exit_again_when_it_comes_back() -> None:
@@ -124,7 +126,10 @@ def test_the_router_hears_of_every_exit_again_when_it_comes_back() -> None:
     deployment.exit("prefill-0")
     assert of(deployment.exit("router"), TellRouter) == []
     deployment.advance(1)
-    assert deployment.report("router", ReportedState.READY) == [TellRouter(dead)]
+    assert deployment.report("router", ReportedState.READY) == [
+        Recovered("router"),
+        TellRouter(dead),
+    ]
 
 
 def test_back_off_doubles_to_its_limit_and_is_forgiven_after_staying_up() -> None:
