@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels.embedding import embedding, embedding_reference
-from kernels.linear import FEW_ROWS, linear, linear_reference
+from kernels.linear import linear, linear_reference
 from kernels.rms_norm import rms_norm, rms_norm_reference
 from kernels.rotary import rotary, rotary_reference
 from kernels.silu_mul import silu_mul, silu_mul_reference
@@ -63,10 +63,11 @@ def test_silu_mul(shape: tuple[int, int], dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("rows", [0, 1, FEW_ROWS.start, 8, FEW_ROWS.stop - 1, FEW_ROWS.stop, 65])
-def test_linear(rows: int, biased: bool, dtype: torch.dtype) -> None:
-    x, weight = numbers(rows, 37, dtype=dtype), numbers(29, 37, dtype=dtype, seed=1)
-    bias = numbers(29, dtype=dtype, seed=2) if biased else None
+@pytest.mark.parametrize(("k", "n"), [(37, 29), (29, 37)])
+@pytest.mark.parametrize("rows", [0, 1, 4, 5, 16, 17, 64, 65])
+def test_linear(rows: int, k: int, n: int, biased: bool, dtype: torch.dtype) -> None:
+    x, weight = numbers(rows, k, dtype=dtype), numbers(n, k, dtype=dtype, seed=1)
+    bias = numbers(n, dtype=dtype, seed=2) if biased else None
     out = linear(x, weight, bias)
     assert out.is_contiguous()
     assert_near(out, linear_reference(x, weight, bias), spread=37**0.5)
