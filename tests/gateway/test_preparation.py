@@ -1,0 +1,70 @@
+"""Bodies into generations."""
+
+import pytest
+
+from core.config import Config, GatewayConfig
+from core.errors import ClientError, PromptTooLong, UnknownModel
+from gateway.openai_models import ChatBody, CompletionBody
+from gateway.preparation import INLINE_CHARS, Preparation
+from gateway.served_model import ServedModel
+from tests.gateway.fake_deployment import token_text
+
+
+@pytest.fixture
+def preparation(model: ServedModel) -> Preparation:
+    return Preparation(model, Config(gateway=GatewayConfig(default_max_tokens=100)))
+
+
+def chat(content: str = "hi", **fields: object) -> ChatBody:
+    messages = [{"role": "user", "content": content}]
+    return ChatBody.model_validate({"messages": messages, **fields})
+
+
+def text(prompt: object, **fields: object) -> CompletionBody:
+    return CompletionBody.model_validate({"prompt": prompt, **fields})
+
+
+async def test_a_chat_is_one_generation(preparation: Preparation) -> None:
+    prepared = await preparation.chat(chat(), {})
+    (generation,) = prepared.generations
+    assert prepared.request_id == generation.request
+    assert prepared.request_id.startswith("chatcmpl-")
+    assert token_text(generation.prompt) == "user\nhi\nassistant\n"
+    assert generation.sampling.max_tokens == 100
+    assert not generation.continues_prompt
+
+
+async def test_each_prompt_is_a_generation_with_its_own_id(preparation: Preparation) -> None:
+    prepared = await preparation.completion(text(["a", [98, 99]], echo=True, n=2), {})
+    assert [token_text(g.prompt) for g in prepared.generations] == ["a", "bc"]
+    assert prepared.echoes == ("a", "bc")
+    assert prepared.choices == 2
+    assert len({prepared.request_id, *(g.request for g in prepared.generations)}) == 3
+    assert all(g.continues_prompt and g.sampling.max_tokens == 16 for g in prepared.generations)
+
+
+async def test_a_long_text_is_tokenised_aside(preparation: Preparation) -> None:
+    with pytest.raises(PromptTooLong, match=f"{INLINE_CHARS} tokens"):
+        await preparation.completion(text("x" * INLINE_CHARS), {})
+
+
+async def test_the_larger_name_of_max_tokens_wins(preparation: Preparation) -> None:
+    prepared = await preparation.chat(chat(max_tokens=3, max_completion_tokens=4), {})
+    assert prepared.generations[0].sampling.max_tokens == 4
+
+
+async def test_all_names_of_the_model(preparation: Preparation) -> None:
+    for name in (None, "default", "org/fake-1b"):
+        await preparation.chat(chat(model=name), {})
+    with pytest.raises(UnknownModel):
+        await preparation.chat(chat(model="fake-1b"), {})
+
+
+async def test_stop_strings_are_told_once(preparation: Preparation) -> None:
+    prepared = await preparation.chat(chat(stop=["a", "b", "a"]), {})
+    assert prepared.generations[0].stop == ("a", "b")
+
+
+async def test_what_a_template_refuses_is_the_callers(preparation: Preparation) -> None:
+    with pytest.raises(ClientError):
+        await preparation.chat(chat(chat_template_kwargs={"messages": []}), {})
