@@ -77,7 +77,8 @@ class ModelSpec:
                 )
         if self.heads % self.kv_heads:
             raise ModelError(
-                f"{self.name}: heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})"
+                f"{self.name}: heads ({self.heads}) must be a multiple of "
+                f"kv_heads ({self.kv_heads})"
             )
         if self.head_dim % 2:
             raise ModelError(f"{self.name}: head_dim must be even, not {self.head_dim}")
