@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from gateway.dispatcher import Dispatcher
 from gateway.metrics import GatewayMetrics
 from gateway.readiness import Readiness
-from gateway.served_model import ServedModel
+from gateway.served_model import DEFAULT_NAME, ServedModel
 from gateway.sse import to_json
 
 
@@ -26,7 +26,9 @@ class InfoHandler:
         self._model = model
 
     async def models(self, _request: web.Request) -> web.Response:
-        return _json({"object": "list", "data": [self._model_json(self._model.name)]})
+        """The model's own name first, then the one that always works."""
+        names = dict.fromkeys((self._model.name, DEFAULT_NAME))
+        return _json({"object": "list", "data": [self._model_json(name) for name in names]})
 
     async def model(self, request: web.Request) -> web.Response:
         """Names may contain slashes.

@@ -81,7 +81,7 @@ def _worker_gauges(members: Sequence[MemberView]) -> Iterator[Metric]:
     running = GaugeMetricFamily("baton_worker_running", "Attempts running", labels=["worker"])
     waiting = GaugeMetricFamily("baton_worker_waiting", "Attempts waiting", labels=["worker"])
     clean = GaugeMetricFamily(
-        "baton_worker_integrity", "1: check_integrity() was clean when last idle", labels=["worker"]
+        "baton_integrity_ok", "1: check_integrity() was clean when last idle", labels=["worker"]
     )
     used = total = 0
     for member in members:

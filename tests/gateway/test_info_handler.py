@@ -5,7 +5,8 @@ from tests.gateway.conftest import Gateway
 
 async def test_models(gateway: Gateway) -> None:
     async with gateway.http.get("/v1/models") as response:
-        (listed,) = (await response.json())["data"]
+        listed, always = (await response.json())["data"]
+    assert always == {**listed, "id": "default"}
     assert listed == {
         "id": "org/fake-1b",
         "object": "model",

@@ -122,7 +122,7 @@ async def test_workers_as_the_router_sees_them(gateway: Gateway) -> None:
     }
     assert samples["baton_kv_transfers_open", ()] == 2
     assert samples["baton_worker_preemptions_total", ("decode-0",)] == 5
-    assert samples["baton_worker_integrity", ("decode-0",)] == 0
+    assert samples["baton_integrity_ok", ("decode-0",)] == 0
     assert samples["baton_kv_usage_ratio", ()] == pytest.approx(0.4)
 
 

@@ -124,7 +124,7 @@ async def test_completion_stream_with_logprobs(gateway: Gateway) -> None:
 
 async def test_models(gateway: Gateway) -> None:
     async with async_client(gateway) as api:
-        assert [model.id async for model in api.models.list()] == ["org/fake-1b"]
+        assert [model.id async for model in api.models.list()] == ["org/fake-1b", "default"]
         assert (await api.models.retrieve("org/fake-1b")).id == "org/fake-1b"
         assert (await api.models.retrieve("default")).id == "default"
         with pytest.raises(openai.NotFoundError):
