@@ -50,8 +50,8 @@ class AttemptState:
 
     def blamed(self, sender: ProcessId, fault: Fault) -> Peer | None:
         """Whom the next attempt had better avoid when `sender` reports `fault`."""
-        from_prefill = self.is_prefill_worker(sender)
-        if fault is Fault.CAPACITY:
-            return self.prefill if from_prefill else self.decode
-        # It speaks of the other side; alone, a worker can only mean itself.
-        return self.decode if from_prefill or self.prefill is None else self.prefill
+        if self.is_prefill_worker(sender):
+            return self.prefill if fault is Fault.CAPACITY else self.decode
+        # Alone, or with all it needed from P, D can only mean itself.
+        alone = self.prefill is None or not self.needs_prefill_worker()
+        return self.decode if fault is Fault.CAPACITY or alone else self.prefill

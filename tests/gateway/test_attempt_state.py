@@ -39,7 +39,8 @@ def test_the_prefill_worker_is_needed_until_each_choice_has_a_token() -> None:
 
 
 def test_whom_to_avoid() -> None:
-    remote, local = AttemptState(ATTEMPT, choices(1)), AttemptState(ATTEMPT, choices(1))
+    (choice,) = choices(1)
+    remote, local = AttemptState(ATTEMPT, [choice]), AttemptState(ATTEMPT, choices(1))
     remote.assign(assignment(ATTEMPT))
     local.assign(assignment(ATTEMPT, prefill=None))
     assert remote.blamed(D.process, Fault.PEER) == P
@@ -47,3 +48,6 @@ def test_whom_to_avoid() -> None:
     assert remote.blamed(D.process, Fault.CAPACITY) == D
     assert remote.blamed(P.process, Fault.CAPACITY) == P
     assert local.blamed(D.process, Fault.PEER) == D
+    remote.decoding = True
+    choice.accept(SampledToken(0, 0, 97))
+    assert remote.blamed(D.process, Fault.PEER) == D, "it needs P no more"
