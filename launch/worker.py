@@ -107,7 +107,7 @@ async def run(
     report("loading", "mapping weights, measuring the cost model", "")
     threads = len(os.sched_getaffinity(0))
     engine = await asyncio.to_thread(build_engine, config, pool, prepared_model, threads, clock)
-    transport = open_transport(config.transport, str(process), _log.warning)
+    transport = open_transport(config.transport, str(process), _log.warning, bind_host)
     channel = Channel(process, keys, clock)
     try:
         runner = engine.runner
