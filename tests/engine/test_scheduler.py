@@ -151,22 +151,6 @@ def test_prefills_are_served_by_deadline_and_several_share_a_step() -> None:
     ]
 
 
-def test_prefill_takes_all_its_blocks_first_and_nobody_overtakes() -> None:
-    harness = make_harness(blocks=8)
-    first, large, small = make_request(0, 80), make_request(1, 64), make_request(2, 10)
-    for request in (first, large, small):
-        harness.post(ev.AddPrefill(request))
-    harness.run_until_idle()
-    assert harness.scheduler.load().waiting == 2
-    assert harness.scheduler.blocks_of(small.attempt) == ()
-    harness.post(ev.Release(first.attempt))
-    actions = harness.run_until_idle()
-    assert {action.attempt for action in of_kind(actions, act.PrefillDone)} == {
-        large.attempt,
-        small.attempt,
-    }
-
-
 def test_resumed_single_choice_can_be_handed_over() -> None:
     whole = make_request(0, 20, max_tokens=12)
     answer = expected_answer(whole, 0)
@@ -235,29 +219,6 @@ def test_first_tokens_of_other_choices_are_refused() -> None:
     (refused,) = harness.post(ev.Delivered(request.attempt, (SampledToken(1, 0, 5),)))
     assert isinstance(refused, act.Impossible)
     assert_clean(harness)
-
-
-def test_reservations_wait_in_order_for_blocks_and_for_places() -> None:
-    harness = make_harness(blocks=8, max_batch=2)
-    requests = [make_request(i, 40, max_tokens=4) for i in range(3)]
-    granted = [harness.post(ev.Reserve(request)) for request in requests]
-    assert [len(actions) for actions in granted] == [1, 1, 0]
-    assert harness.scheduler.load().waiting == 1
-    harness.deliver(requests[0], reserved_blocks(granted[0]))
-    actions = harness.run_until_idle()
-    assert of_kind(actions, act.Reserved)[0].attempt == requests[2].attempt
-
-
-def test_watermark_is_kept_for_growth_but_not_from_a_request_alone() -> None:
-    harness = make_harness(blocks=10, watermark=0.2)
-    whole = make_request(0, 150, max_tokens=5)  # all ten blocks
-    blocks = reserved_blocks(harness.post(ev.Reserve(whole)))
-    harness.deliver(whole, blocks)
-    harness.run_until_idle()
-    first, second, third = (make_request(i, 40, max_tokens=4) for i in range(1, 4))
-    assert harness.post(ev.Reserve(first))
-    assert harness.post(ev.Reserve(second))
-    assert harness.post(ev.Reserve(third)) == []  # 4 blocks are free, 2 of them kept
 
 
 def test_recompute_prefills_a_reservation_here() -> None:
