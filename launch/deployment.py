@@ -141,6 +141,7 @@ class Deployment:
             return Tick()
 
     def _perform_all(self, actions: list[Action]) -> AllEnded | None:
+        self._display.update(self._supervisor.views)
         ended = None
         for action in actions:
             if isinstance(action, AllEnded):
@@ -224,12 +225,10 @@ class Deployment:
         return self._plan.url if process.name == "gateway" and line.address else line.address
 
     def _publish(self) -> None:
-        """Show the present state, and write it for `baton status` where it has changed."""
-        views = self._supervisor.views
-        self._display.update(views)
+        """Write the present state for `baton status` where it has changed."""
         launcher = "stopping" if self._stops else "ready" if self._ready else "starting"
         rows = [ProcessRow("launcher", "launcher", os.getpid(), self._plan.url, launcher)]
-        for view in views:
+        for view in self._supervisor.views:
             child = self._children.get(view.process) if view.process else None
             role = self._plans[view.name].shown_role
             pid = child.pid if child else None

@@ -68,7 +68,10 @@ class PlainDisplay:
         for view in views:
             if self._shown.get(view.name) is not view.state:
                 self._shown[view.name] = view.state
-                self.say(f"{view.name:<12} {view.state:<12} {view.detail}".rstrip())
+                # While all ends, the detail is of the time before, or plain "exit code 0".
+                ends = view.state in (ChildState.STOPPING, ChildState.ENDED)
+                detail = "" if ends else view.detail
+                self.say(f"{view.name:<12} {view.state:<12} {detail}".rstrip())
 
     def notice(self, level: str, text: str) -> None:
         self.say(f"{level}: {text}")

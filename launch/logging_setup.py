@@ -91,6 +91,14 @@ def configure_logging(
     logging.captureWarnings(True)
 
 
+def quieten() -> None:
+    """From now on everything goes to the file only."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler, NoticeHandler):
+            root.removeHandler(handler)
+
+
 def close_logging() -> None:
     """Flush and detach what `configure_logging` set up."""
     root = logging.getLogger()

@@ -13,6 +13,7 @@ from core.errors import ConfigError, SetupError
 from core.size import format_size
 from engine.model_spec import ModelSpec
 from launch.plan import LOOPBACK
+from launch.pool_size import check_pool
 
 INTERNAL_PORTS = range(20_000, 32_768)
 """Below Linux's ephemeral range: while the router is down for a restart, no outgoing connection
@@ -114,38 +115,22 @@ def choose_internal_port(avoid: int) -> int:
     raise SetupError(f"no free port for the router among {INTERNAL_PORTS[0]}-{INTERNAL_PORTS[-1]}")
 
 
-def check_model_fits(config: Config, spec: ModelSpec) -> list[str]:
-    """Warnings about memory; what can't work at all is refused.
+def check_model_fits(config: Config, spec: ModelSpec) -> None:
+    """Contexts against the model, KV pools against contexts.
 
     Raises:
-        ConfigError: the context is longer than the model's, or a pool can't hold one block.
+        ConfigError: the context is longer than the model's, or a pool can't hold one request.
     """
     longest = config.model.max_context
     if longest is not None and longest > spec.max_context:
         raise ConfigError(
             "model.max_context", f"{spec.name} goes up to {spec.max_context}, not {longest}"
         )
-    context = longest or spec.max_context
-    too_small: dict[str, list[str]] = {}
     for index, pool in enumerate(config.pools):
         engine = config.engine_of(pool)
         layout = spec.kv_layout(engine.block_tokens, config.model.dtype)
         place = f"pools[{index}].engine.kv_bytes" if pool.engine else "engine.kv_bytes"
-        blocks = engine.kv_bytes // layout.block_bytes
-        if blocks < 2:
-            raise ConfigError(
-                place,
-                f"{format_size(engine.kv_bytes)} holds {blocks} blocks; {spec.name} needs "
-                f"{format_size(layout.block_bytes)} for each {engine.block_tokens} tokens",
-            )
-        if blocks < layout.blocks_for(context):
-            problem = f"{place}: {format_size(engine.kv_bytes)} holds only "
-            problem += f"{blocks * engine.block_tokens} tokens of the {context} that"
-            too_small.setdefault(problem, []).append(pool.name)
-    return [
-        f"{problem} pool {' and '.join(pools)} may be asked for"
-        for problem, pools in too_small.items()
-    ]
+        check_pool(engine, layout, longest or spec.max_context, place)
 
 
 def memory_warning(config: Config, weights_bytes: int) -> str | None:

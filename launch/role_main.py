@@ -19,7 +19,7 @@ from types import FrameType
 import uvloop
 
 from core.errors import SetupError
-from launch.logging_setup import configure_logging
+from launch.logging_setup import configure_logging, quieten
 from launch.report import ReportPipe, StateLine, one_line
 from launch.role_entries import ENTRIES, Entry, Report
 from launch.role_spec import RoleKind, RoleSpec
@@ -51,10 +51,12 @@ def main(
     try:
         return _run_role(spec, entries[spec.role], pipe)
     except SetupError as error:
+        quieten()  # the report says it, and once is enough
         _log.error("%s", error)
         pipe.state(StateLine(ReportedState.FAILED, error.message, setup=True))
         return EXIT_SETUP
     except Exception as error:  # noqa: BLE001  # the outermost loop of the process
+        quieten()
         _log.exception("%s failed", spec.name)
         pipe.state(StateLine(ReportedState.FAILED, describe(error)))
         return EXIT_FAILED

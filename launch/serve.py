@@ -51,7 +51,7 @@ class _Start:
 
     config: Config
     prepared: PreparedModel
-    warnings: tuple[str, ...]
+    warning: str | None
 
 
 def serve(
@@ -85,7 +85,7 @@ def serve(
                     log_level=level,
                     command=command,
                 )
-                ended = _run(plan, slot, console, start.warnings, since_s)
+                ended = _run(plan, slot, console, start.warning, since_s)
             finally:
                 close_logging()
                 slot.release()
@@ -115,23 +115,23 @@ def _prepare(config: Config, console: Console) -> _Start:
             Path(config.state_dir or "") / "models",
             progress,
         )
-    warnings = check_model_fits(config, prepared.spec)
+    check_model_fits(config, prepared.spec)
     memory = memory_warning(config, (prepared.path / WEIGHTS_FILE).stat().st_size)
-    return _Start(config, prepared, (*warnings, *([memory] if memory else [])))
+    return _Start(config, prepared, memory)
 
 
 def _run(
     plan: DeploymentPlan,
     slot: RunSlot,
     console: Console,
-    warnings: tuple[str, ...],
+    warning: str | None,
     since_s: float,
 ) -> AllEnded:
     with open_display(console) as display:
         configure_logging(
             "launcher", slot.log_dir / "launcher.jsonl", plan.log_level, display.notice
         )
-        for warning in warnings:
+        if warning:
             _log.warning("%s", warning)
         ended = asyncio.run(_run_until_stopped(plan, slot, display, since_s))
         for number in STOP_SIGNALS:  # what is left takes milliseconds; one more Ctrl-C spares none

@@ -6,9 +6,8 @@ from pathlib import Path
 import torch
 
 from core.clock import Clock
-from core.config import Config, EngineConfig, PoolConfig
+from core.config import Config, PoolConfig
 from core.cost_model import CostModel
-from core.errors import ConfigError
 from core.kv_layout import KvLayout
 from engine.load_runner import load_runner
 from engine.model_runner import ModelRunner
@@ -17,6 +16,7 @@ from engine.prepared_model import open_prepared
 from engine.profiler import measure_cost
 from engine.scheduler import Scheduler
 from kernels.select import select
+from launch.pool_size import check_pool
 
 DEVICE = "cpu"
 
@@ -72,21 +72,3 @@ def build_engine(
     )
     fingerprint = f"{spec.fingerprint}-{select(DEVICE).name}"
     return WorkerEngine(spec, fingerprint, max_context, runner, scheduler, cost)
-
-
-def check_pool(engine: EngineConfig, layout: KvLayout, max_context: int) -> None:
-    """Whether `engine.kv_bytes` hold one request of maximal length, and the next token's block.
-
-    Raises:
-        ConfigError: they don't; says what would fit.
-    """
-    blocks = engine.kv_bytes // layout.block_bytes
-    needed = layout.blocks_for(max_context) + 1
-    if blocks < needed:
-        fits = max(0, (blocks - 1) * layout.block_tokens)
-        raise ConfigError(
-            "engine.kv_bytes",
-            f"{engine.kv_bytes} bytes hold {blocks} KV blocks of {layout.block_bytes} bytes; a "
-            f"request of {max_context} tokens needs {needed}: give at least "
-            f"{needed * layout.block_bytes} bytes, or model.max_context of at most {fits}",
-        )

@@ -16,7 +16,7 @@ if __name__ == "__main__":
             ServeOptions(
                 state_dir=sys.argv[1],
                 model=TINY_MODEL,
-                kv_bytes="1MiB",
+                kv_bytes="2MiB",
                 port=0,
                 settings=tuple(sys.argv[2:]),
             ),

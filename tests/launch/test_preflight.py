@@ -103,28 +103,21 @@ def test_internal_ports_are_free_and_not_ephemeral(monkeypatch: pytest.MonkeyPat
 
 
 def test_contexts_and_pools_that_fit() -> None:
-    assert check_model_fits(Config(), SPEC) == []
+    check_model_fits(Config(), SPEC)
     with pytest.raises(ConfigError, match="small goes up to 4096, not 5000"):
         check_model_fits(Config(model=ModelConfig(max_context=5_000)), SPEC)
 
 
-def test_a_pool_that_cannot_hold_the_context_is_warned_of() -> None:
+def test_a_pool_that_cannot_hold_one_request_is_refused_at_its_place() -> None:
     # 2 layers × k and v × 2 heads × 16 × 4 bytes: 512 bytes a token, 8 KiB a block.
     one_mib = EngineConfig(kv_bytes=1 << 20)
-    (warning,) = check_model_fits(Config(engine=one_mib), SPEC)
-    assert warning == (
-        "engine.kv_bytes: 1 MiB holds only 2048 tokens of the 4096 that pool prefill and decode "
-        "may be asked for"
-    )
+    with pytest.raises(ConfigError, match=r"^engine.kv_bytes: 1 MiB hold 128 KV blocks"):
+        check_model_fits(Config(engine=one_mib), SPEC)
     pools = (PoolConfig(name="d", role=PoolRole.DECODE, engine=one_mib),)
-    (warning,) = check_model_fits(Config(pools=pools), SPEC)
-    assert warning.startswith("pools[0].engine.kv_bytes")
-
-
-def test_a_pool_that_cannot_hold_two_blocks_is_refused() -> None:
-    large_blocks = EngineConfig(kv_bytes=1 << 20, block_tokens=2_048)
-    with pytest.raises(ConfigError, match="1 MiB holds 1 blocks; small needs 1 MiB for each 2048"):
-        check_model_fits(Config(engine=large_blocks), SPEC)
+    with pytest.raises(ConfigError, match=r"^pools\[0\]\.engine\.kv_bytes"):
+        check_model_fits(Config(pools=pools), SPEC)
+    small = ModelConfig(max_context=2_000)
+    check_model_fits(Config(engine=one_mib, model=small), SPEC)
 
 
 def test_memory() -> None:

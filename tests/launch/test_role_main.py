@@ -82,7 +82,6 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: int, role: RoleKind) 
 def test_a_setup_problem_has_no_traceback(tmp_path: Path) -> None:
     role = Role(tmp_path, "setup-error")
     role.next_line()
-    assert role.next_line() == NoticeLine("error", "no model here: mend it")
     assert role.next_line() == StateLine(
         ReportedState.FAILED, "no model here: mend it", "", setup=True
     )
@@ -93,7 +92,6 @@ def test_a_setup_problem_has_no_traceback(tmp_path: Path) -> None:
 def test_a_setup_problem_inside_a_task_group_is_still_one(tmp_path: Path) -> None:
     role = Role(tmp_path, "group")
     role.next_line()
-    role.next_line()
     assert role.next_line() == StateLine(ReportedState.FAILED, "inside a group", setup=True)
     assert role.end()[0] == 2
 
@@ -101,9 +99,7 @@ def test_a_setup_problem_inside_a_task_group_is_still_one(tmp_path: Path) -> Non
 def test_an_uncaught_error_is_logged_whole_and_reported_in_a_line(tmp_path: Path) -> None:
     role = Role(tmp_path, "crash")
     role.next_line()
-    notice, state = role.next_line(), role.next_line()
-    assert isinstance(notice, NoticeLine)
-    assert state == StateLine(ReportedState.FAILED, "ValueError: broken in two")
+    assert role.next_line() == StateLine(ReportedState.FAILED, "ValueError: broken in two")
     assert role.end() == (1, "")
     (record,) = [record for record in role.log() if record["level"] == "error"]
     assert "Traceback" in str(record["exception"])
@@ -111,7 +107,6 @@ def test_an_uncaught_error_is_logged_whole_and_reported_in_a_line(tmp_path: Path
 
 def test_a_role_that_ends_by_itself_has_failed(tmp_path: Path) -> None:
     role = Role(tmp_path, "ends")
-    role.next_line()
     role.next_line()
     state = role.next_line()
     assert isinstance(state, StateLine)

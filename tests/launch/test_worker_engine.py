@@ -7,7 +7,8 @@ from core.config import Config, EngineConfig, ModelConfig, PoolConfig, PoolRole
 from core.errors import ConfigError
 from core.kv_layout import KvLayout
 from engine.prepared_model import prepare_model
-from launch.worker_engine import build_engine, check_pool
+from launch.pool_size import check_pool
+from launch.worker_engine import build_engine
 
 POOL = PoolConfig(name="decode", role=PoolRole.DECODE)
 SOURCE = "random:llama?layers=2,hidden=32,heads=2,kv_heads=1,vocab=320,max_context=256"
