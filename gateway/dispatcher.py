@@ -18,6 +18,7 @@ from gateway.membership_view import MembershipView
 from gateway.metrics import GatewayMetrics
 from gateway.request_session import RequestSession
 from gateway.session_actions import (
+    AttemptLost,
     Cancelled,
     Failed,
     Finished,
@@ -262,6 +263,9 @@ class Dispatcher:
                     self._channel.send(self._router_address, message)
                 case ToWorker(peer, message):
                     self._channel.send(peer.address, message)
+                case AttemptLost(attempt, why):
+                    _log.warning("%s is lost and tried again: %s", attempt, why)
+                    self._metrics.attempt_lost()
                 case Ignored(what):
                     _log.debug("%s: %s ignored", request, what)
                     self._metrics.ignored()

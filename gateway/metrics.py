@@ -201,7 +201,6 @@ class GatewayMetrics:
     def request_ended(self, outcome: RequestState, record: RequestRecord) -> None:
         """From the one move of the life cycle that ends a request."""
         self._requests.labels(outcome).inc()
-        self._retries.inc(max(0, record.attempts - 1))
         if record.ttft_s is None or record.ended_s is None:
             return
         self._prompt_tokens.inc(record.prompt_tokens)
@@ -217,6 +216,9 @@ class GatewayMetrics:
     def handed_over(self, report: HandoffReport) -> None:
         self._handoff.observe(report.handoff_ms / 1e3)
         self._transfer_bytes.labels(report.transport).inc(report.transfer_bytes)
+
+    def attempt_lost(self) -> None:
+        self._retries.inc()
 
     def ignored(self) -> None:
         self._ignored.inc()

@@ -31,7 +31,6 @@ class RequestRecord:
     completion_tokens: int = 0
     longest_choice_tokens: int = 0
     finish_reasons: tuple[str, ...] = ()
-    attempts: int = 0
 
     def assigned(self, assignment: Assignment, now_s: float) -> None:
         if self.assigned_s is None:

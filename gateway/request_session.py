@@ -19,6 +19,7 @@ from gateway.generation import Generation
 from gateway.request_record import RequestRecord
 from gateway.router_question import RouterQuestion
 from gateway.session_actions import (
+    AttemptLost,
     Cancelled,
     Failed,
     Finished,
@@ -179,7 +180,6 @@ class RequestSession:
         for choice in self._choices:
             choice.forget_early()
         self._current = AttemptState(self.attempt.next(), self._choices)
-        self.record.attempts = self.attempt.epoch
         return [*over, *self._ask(now_s)]
 
     def _ask(self, now_s: float) -> Actions:
@@ -355,7 +355,8 @@ class RequestSession:
             self._avoid[blamed.process] = None
         if self.attempt.epoch < self._max_attempts:
             self._question.be_patient(now_s)
-            return self._fire(RequestEvent.ATTEMPT_LOST, now_s, why)
+            lost = AttemptLost(self.attempt, why)
+            return [lost, *self._fire(RequestEvent.ATTEMPT_LOST, now_s, why)]
         story = f"{why}; given up after {self.attempt.epoch} attempts"
         error = fault_error(fault, story)
         return self._fire(RequestEvent.GIVE_UP, now_s, story, Failed(error))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from core.errors import BatonError
+from core.ids import Attempt
 from gateway.choice_stream import Delta
 from wire.messages import Cancel, Peer, Route, Settled, Submit
 
@@ -52,6 +53,14 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptLost:
+    """Another attempt has begun in its place."""
+
+    attempt: Attempt
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ignored:
     """A late, stale or repeated message: counted, never acted on."""
 
@@ -60,4 +69,4 @@ class Ignored:
 
 Output = Started | Delta | Finished | Failed | Cancelled
 """What concerns the client."""
-SessionAction = ToRouter | ToWorker | Ignored | Output
+SessionAction = ToRouter | ToWorker | AttemptLost | Ignored | Output

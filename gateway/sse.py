@@ -5,6 +5,8 @@ from typing import Any
 
 DONE = b"data: [DONE]\n\n"
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 # JSON leaves these as they are, but many readers take them for line ends.
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
@@ -15,7 +17,7 @@ def to_json(value: Any) -> str:
     Raises:
         ValueError: infinities and NaN, which JSON doesn't have.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def event(value: Any) -> bytes:

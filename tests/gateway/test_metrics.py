@@ -139,6 +139,12 @@ async def test_boards_made_for_vllm_find_their_names(gateway: Gateway) -> None:
     assert samples["vllm:kv_cache_usage_perc", (model,)] == pytest.approx(0.1)
 
 
+async def test_lost_attempts_are_counted(gateway: Gateway) -> None:
+    gateway.deployment.fail_at = (2, Fault.PEER)
+    assert await ask(gateway) == 200
+    assert (await scrape(gateway))["baton_attempts_lost_total", ()] == 1
+
+
 async def test_late_messages_are_counted(gateway: Gateway) -> None:
     await ask(gateway)
     over = gateway.deployment.settled[0]
