@@ -37,9 +37,11 @@ def test_a_lost_worker_comes_back_by_registering_not_by_a_heartbeat() -> None:
     member = life()
     member.fire(MemberEvent.SILENT, 1.0)
     assert member.fire(MemberEvent.BEAT, 2.0) == (MemberAction.ASK_REREGISTER,)
-    assert member.state is MemberStage.LOST
+    after_beat = member.state
+    assert after_beat is MemberStage.LOST
     assert member.fire(MemberEvent.REGISTER, 3.0) == (MemberAction.WELCOME,)
-    assert member.state is MemberStage.ALIVE
+    after_register = member.state
+    assert after_register is MemberStage.ALIVE
 
 
 def test_the_gone_do_nothing_any_more() -> None:
