@@ -69,6 +69,7 @@ def build_engine(
         blocks=runner.blocks,
         max_context=max_context,
         eos_token_ids=spec.eos_token_ids,
+        vocab=spec.vocab,
     )
     fingerprint = f"{spec.fingerprint}-{select(DEVICE).name}"
     return WorkerEngine(spec, fingerprint, max_context, runner, scheduler, cost)

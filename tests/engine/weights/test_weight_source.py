@@ -23,10 +23,10 @@ def test_a_missing_tensor_is_named() -> None:
 
 def test_a_wrong_shape_is_told_beside_the_right_one() -> None:
     name, shape = next(iter(SHAPES.items()))
-    with pytest.raises(ModelError, match="has shape .*1.*expected"):
+    with pytest.raises(ModelError, match=r"has shape .*1.*expected"):
         check_tensors("here", {**SHAPES, name: (1, *shape[1:])}, SPEC)
 
 
 def test_a_foreign_tensor_is_named() -> None:
-    with pytest.raises(ModelError, match="no place .*: extra"):
+    with pytest.raises(ModelError, match=r"no place .*: extra"):
         check_tensors("here", {**SHAPES, "extra": (1,)}, SPEC)
