@@ -15,17 +15,16 @@ What NIXL doesn't do, and what follows from it:
 - *The passive side doesn't see its peer die*; the control channel does.
 - *Posting may copy.* On one host `post` itself moves the bytes (CMA), in the caller's thread.
 
-`QUIET_ENVIRONMENT` belongs into a worker's environment before it starts: UCX logs to stdout else.
+`nixl_environment.QUIET_ENVIRONMENT` belongs into a worker's environment before it starts: without
+it UCX logs to stdout.
 """
 
 import importlib
 import itertools
 import logging
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,12 +56,6 @@ from kv_transfer.transports.pool_address import (
 
 if TYPE_CHECKING:
     from nixl_cu12._api import nixl_agent, nixl_prepped_dlist_handle, nixl_xfer_handle
-
-QUIET_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
-    {"UCX_LOG_FILE": "stderr", "UCX_LOG_LEVEL": "error", "NIXL_LOG_LEVEL": "FATAL"}
-)
-"""For whoever starts a process that opens this transport. A dead peer is an event of ours, not
-something for the libraries to print."""
 
 HOST_MEMORY = "DRAM"
 THIS_SIDE = "NIXL_INIT_AGENT"

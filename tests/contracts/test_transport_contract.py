@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -297,10 +298,19 @@ def test_closing_waits_for_what_is_under_way(pair: Pair) -> None:
     link = pair.link()
     pair.p.transport.post(link, Op.WRITE, [(9, 9)], b"")
     pair.poll(lambda: bool(pair.p.done))
-    if pair.kind != "tcp":  # its peer must poll for that, and both are on this thread
-        pair.p.transport.post(link, Op.WRITE, [(b, b) for b in range(8)], b"")
-        pair.p.transport.close()
-        assert [pair.d.holds(block) for block in range(8)] == contents
+    pair.p.transport.post(link, Op.WRITE, [(b, b) for b in range(8)], b"")
+    closed = threading.Event()
+
+    def the_other_end_polls() -> None:
+        while not closed.is_set():
+            pair.d.transport.poll()
+
+    other = threading.Thread(target=the_other_end_polls)
+    other.start()
+    pair.p.transport.close()
+    closed.set()
+    other.join()
+    assert [pair.d.holds(block) for block in range(8)] == contents
     pair.p.transport.close()
     pair.p.transport.abort()
 
