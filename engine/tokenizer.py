@@ -62,7 +62,10 @@ class Tokenizer:
             ClientError: the text holds half a surrogate pair, which no UTF-8 can carry.
         """
         try:
-            ids: list[int] = self._fast.encode(text, add_special_tokens=add_special).ids
+            # A batch of one: unlike `encode` it lets other Python threads run meanwhile, and a
+            # long text takes seconds. "fast" leaves out the character offsets.
+            batch = self._fast.encode_batch_fast([text], add_special_tokens=add_special)
+            ids: list[int] = batch[0].ids
         except TypeError as error:
             if not isinstance(text, str):
                 raise

@@ -20,6 +20,8 @@ MAX_ANSWERS = 128
 """Of one HTTP request: prompts times choices."""
 INLINE_CHARS = 4_096
 """Longer texts are tokenised in a thread: the loop has other streams to serve."""
+TOKENISING_AT_ONCE = 2
+"""Threads for that; further long texts wait their turn rather than take all cores."""
 
 Result = TypeVar("Result")
 
@@ -44,6 +46,7 @@ class Preparation:
     def __init__(self, model: ServedModel, config: Config) -> None:
         self._model = model
         self._config = config
+        self._tokenising = asyncio.Semaphore(TOKENISING_AT_ONCE)
 
     async def chat(self, body: ChatBody, headers: Mapping[str, str]) -> Prepared:
         """Raises:
@@ -57,7 +60,7 @@ class Preparation:
             text = tokenizer.render_chat(messages, variables=body.chat_template_kwargs)
             return tokenizer.encode(text, add_special=False)
 
-        prompt = await _aside(tokenise, sum(len(message["content"]) for message in messages))
+        prompt = await self._aside(tokenise, sum(len(message["content"]) for message in messages))
         asked = body.max_tokens
         if body.max_completion_tokens is not None:
             asked = body.max_completion_tokens
@@ -148,7 +151,7 @@ class Preparation:
     async def _prompt_tokens(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
             text = prompt
-            return await _aside(lambda: self._model.tokenizer.encode(text), len(text))
+            return await self._aside(lambda: self._model.tokenizer.encode(text), len(text))
         for token in prompt:
             if not 0 <= token < self._model.vocab:
                 raise ClientError(
@@ -161,6 +164,8 @@ class Preparation:
     def _echo(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self._model.tokenizer.decode(prompt)
 
-
-async def _aside(work: Callable[[], Result], chars: int) -> Result:
-    return work() if chars < INLINE_CHARS else await asyncio.to_thread(work)
+    async def _aside(self, work: Callable[[], Result], chars: int) -> Result:
+        if chars < INLINE_CHARS:
+            return work()
+        async with self._tokenising:
+            return await asyncio.to_thread(work)

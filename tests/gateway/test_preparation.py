@@ -1,5 +1,7 @@
 """Bodies into generations."""
 
+import asyncio
+
 import pytest
 
 from core.config import Config, GatewayConfig
@@ -46,6 +48,22 @@ async def test_each_prompt_is_a_generation_with_its_own_id(preparation: Preparat
 async def test_a_long_text_is_tokenised_aside(preparation: Preparation) -> None:
     with pytest.raises(PromptTooLong, match=f"{INLINE_CHARS} tokens"):
         await preparation.completion(text("x" * INLINE_CHARS), {})
+
+
+async def test_a_very_long_text_does_not_stop_the_loop(preparation: Preparation) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(others())
+    with pytest.raises(PromptTooLong):
+        await preparation.completion(text("x y" * 100_000), {})
+    other.cancel()
+    assert turns > 100
 
 
 async def test_the_larger_name_of_max_tokens_wins(preparation: Preparation) -> None:
