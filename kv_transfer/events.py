@@ -88,7 +88,12 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class PeerLost:
-    """The other process is gone; `proven` as in `wire.messages.WorkerLost`."""
+    """The other process is gone; `proven` as in `wire.messages.WorkerLost`.
+
+    Before a receiver is told of a proven death the node must call
+    `transport.disconnect(Inbound(peer))`: on tcp, bytes that the dead sent last still lie in our
+    own socket, and only closing it keeps them out of blocks that are then free.
+    """
 
     proven: bool
 
