@@ -2,9 +2,9 @@
 
 Two families: `gpt2` (byte-level BPE with a named way to split text first) and `llama`
 (SentencePiece BPE with scores and byte fallback, whose merges are rebuilt from the scores).
-What comes out agrees with what transformers makes of the same file; SmolLM2's `smollm` splits as
-GPT-2 does for that reason, where llama.cpp would also cut out each digit (they differ only where
-two or more white-space characters stand before a digit).
+What comes out splits text as the published tokenizers do, with which the models were trained, and
+as llama.cpp does. (transformers, given a GGUF file, ignores SmolLM2's `smollm` and splits as GPT-2
+does: another result where two or more white-space characters stand before a digit.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,12 +78,14 @@ _TEKKEN_SPLIT = (
 class SplitKind:
     """How text is cut before byte-level BPE. `pattern` None: GPT-2's own. The published
     tokenizers of Llama 3 and Mistral take a piece that is a token as it is (`whole_pieces`),
-    begin every text with BOS unless told otherwise; Qwen's compose characters (NFC) first."""
+    begin every text with BOS unless told otherwise; Qwen's compose characters (NFC) first;
+    SmolLM's cut every digit out before anything else (`digits_apart`)."""
 
     pattern: str | None
     whole_pieces: bool = False
     add_bos: bool = False
     compose: bool = False
+    digits_apart: bool = False
 
 
 _GPT2 = SplitKind(None)
@@ -94,7 +96,7 @@ SPLIT_KINDS: Mapping[str, SplitKind] = {
     "default": _GPT2,
     "gpt-2": _GPT2,
     "gpt2": _GPT2,
-    "smollm": _GPT2,
+    "smollm": SplitKind(None, digits_apart=True),
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
@@ -257,7 +259,14 @@ def _byte_level(vocabulary: GgufVocabulary) -> Tokenizer:
     )
     if split.compose:
         tokenizer.normalizer = normalizers.NFC()
-    if split.pattern is None:
+    if split.digits_apart:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+    elif split.pattern is None:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

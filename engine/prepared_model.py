@@ -23,7 +23,7 @@ from engine.weights.resolve import ModelSource, resolve
 SPEC_FILE = "model.json"
 WEIGHTS_FILE = "weights.safetensors"
 RECORD_FILE = "prepared.json"
-PREPARED_VERSION = 1
+PREPARED_VERSION = 2
 """To be raised whenever the same source would be prepared differently."""
 
 Progress = Callable[[str, int, int], None]
