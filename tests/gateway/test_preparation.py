@@ -54,8 +54,11 @@ async def test_a_long_text_is_tokenised_aside(preparation: Preparation) -> None:
 async def test_a_very_long_text_does_not_stop_the_loop(preparation: Preparation) -> None:
     over = asyncio.Event()
 
+    started = asyncio.Event()
+
     async def longest_gap_s() -> float:
         longest_s = 0.0
+        started.set()
         while not over.is_set():
             before_s = time.perf_counter()
             await asyncio.sleep(0.001)
@@ -63,6 +66,7 @@ async def test_a_very_long_text_does_not_stop_the_loop(preparation: Preparation)
         return longest_s
 
     others = asyncio.create_task(longest_gap_s())
+    await started.wait()
     begun_s = time.perf_counter()
     with pytest.raises(PromptTooLong):
         await preparation.completion(text("x y" * 300_000), {})
