@@ -60,6 +60,9 @@ Heard: TypeAlias = KvAck | KvAbort | KvRenew
 SendSessionEvent: TypeAlias = OwnEvent | Heard
 
 RENEWALS_PER_LEASE = 3
+WRITE_BYTES = 4 << 20
+"""A write large enough to run at full speed (NIXL from 1 MiB on) and short enough (below 1 ms)
+not to hold up the loop that posts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +70,14 @@ class SendLimits:
     """How much of one transfer may be under way at once."""
 
     writes_in_flight: int = 4
-    blocks_per_write: int = 64
-    """Bounds the time of one write, and with it the wait before an abort is through."""
+    blocks_per_write: int = 16
+    """Bounds the time of one write: posting it may copy in the caller's thread, and an abort
+    waits for it."""
+
+    @classmethod
+    def for_blocks_of(cls, block_bytes: int) -> "SendLimits":
+        """Writes of about WRITE_BYTES, whatever the size of a block."""
+        return cls(blocks_per_write=max(1, WRITE_BYTES // block_bytes))
 
 
 class SendSession:

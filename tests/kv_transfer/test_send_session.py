@@ -119,6 +119,11 @@ def test_writes_in_flight_and_their_size_are_bounded() -> None:
     assert isinstance(session.handle(WriteDone(2), 1.4)[0], Send)
 
 
+@pytest.mark.parametrize(("block_bytes", "blocks"), [(368_640, 11), (4096, 1024), (64 << 20, 1)])
+def test_writes_have_about_one_size(block_bytes: int, blocks: int) -> None:
+    assert SendLimits.for_blocks_of(block_bytes).blocks_per_write == blocks
+
+
 def test_nothing_to_write_is_done_at_the_first_token() -> None:
     session = streaming(0)
     (done,) = session.handle(FirstTokens(FIRST), 1.0)
