@@ -277,10 +277,12 @@ class Dispatcher:
     def _end(self, request: RequestId, opened: _Open, end: Finished | Failed | Cancelled) -> None:
         if self._open.pop(request, None) is None:
             return
+        session = opened.session
         if opened.counted:
-            self._metrics.request_ended(opened.session.state, opened.session.record)
+            self._metrics.request_ended(session.state, session.record)
+            _log.info("%s %s", request, session.state, extra=session.record.log_fields())
         if isinstance(end, Failed):
             ours = end.error.http_status >= 500 and opened.counted
             level = logging.WARNING if ours else logging.INFO
-            _log.log(level, "%s failed: %s; %s", request, end.error, opened.session.story)
+            _log.log(level, "%s failed: %s; %s", request, end.error, session.story)
         opened.sink(end)

@@ -67,3 +67,19 @@ class RequestRecord:
             return None
         gaps = self.longest_choice_tokens - 1
         return (self.last_token_s - self.first_token_s) / gaps if gaps > 0 else None
+
+    def log_fields(self) -> dict[str, str | int | float | None]:
+        """One line of the log tells of the whole request."""
+        return {
+            "prefill": self.prefill,
+            "decode": self.decode,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cached_tokens": self.cached_tokens,
+            "ttft_ms": _ms(self.ttft_s),
+            "tpot_ms": _ms(self.tpot_s),
+        }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 3)

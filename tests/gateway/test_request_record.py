@@ -36,6 +36,8 @@ def test_tpot_is_of_the_longest_choice() -> None:
     assert record.ttft_s == pytest.approx(0.2)
     assert record.tpot_s == pytest.approx(0.1)
     assert record.completion_tokens == 7
+    assert record.log_fields()["ttft_ms"] == pytest.approx(200.0)
+    assert record.log_fields()["tpot_ms"] == pytest.approx(100.0)
 
 
 def test_no_more_is_cached_than_there_is() -> None:
