@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TextIO
 
 from rich.console import Console
@@ -15,9 +16,17 @@ HELP = "/quit ends, /reset starts a new conversation, Ctrl-C stops an answer"
 EXIT_FAILED = 1
 
 
-def chat(
-    url: str, api_key: str | None, model: str, source: TextIO, out: TextIO, notes: Console
-) -> int:
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """Whom to talk to, and how. `temperature` None: as the server chooses."""
+
+    url: str
+    api_key: str | None = None
+    model: str = "default"
+    temperature: float | None = None
+
+
+def chat(settings: ChatSettings, source: TextIO, out: TextIO, notes: Console) -> int:
     """Read turns from `source` until its end or /quit; answers go to `out`, figures and errors to
     `notes`. Returns 1 if `source` is no terminal and a turn failed, else 0.
 
@@ -26,9 +35,9 @@ def chat(
     """
     interactive = source.isatty()
     if interactive:
-        notes.print(f"{url}   {HELP}", style="dim", highlight=False, markup=False)
+        notes.print(f"{settings.url}   {HELP}", style="dim", highlight=False, markup=False)
     with asyncio.Runner() as runner:
-        client = runner.run(_open(url, api_key, model))
+        client = runner.run(_open(settings))
         conversation = _Conversation(runner, client, out, notes)
         try:
             failed = False
@@ -112,8 +121,8 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or (c.isprintable() or ord(c) > 0x9F))
 
 
-async def _open(url: str, api_key: str | None, model: str) -> ChatClient:
-    return ChatClient(url, api_key, model)
+async def _open(settings: ChatSettings) -> ChatClient:
+    return ChatClient(settings.url, settings.api_key, settings.model, settings.temperature)
 
 
 def _turns(source: TextIO, interactive: bool) -> Iterator[str]:

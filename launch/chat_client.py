@@ -46,9 +46,13 @@ class Turn:
 class ChatClient:
     """An HTTP session with one deployment."""
 
-    def __init__(self, url: str, api_key: str | None, model: str) -> None:
+    def __init__(
+        self, url: str, api_key: str | None, model: str, temperature: float | None = None
+    ) -> None:
         self._url = url.rstrip("/")
-        self._model = model
+        self._fields: dict[str, object] = {"model": model}
+        if temperature is not None:
+            self._fields["temperature"] = temperature
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         # An answer may take minutes; only getting through has a limit.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
@@ -74,7 +78,7 @@ class ChatClient:
             PeerError: the stream broke, or the server failed.
         """
         body = {
-            "model": self._model,
+            **self._fields,
             "messages": list(messages),
             "stream": True,
             "stream_options": {"include_usage": True},

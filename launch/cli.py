@@ -106,16 +106,20 @@ def chat(
     ] = None,
     api_key: ApiKey = None,
     model: Annotated[str, typer.Option(help="The model's name in the API.")] = "default",
+    temperature: Annotated[
+        float | None, typer.Option(help="0 is greedy; small models want less than 1.")
+    ] = 0.3,
     state_dir: StateDir = None,
 ) -> None:
     """Chat in the terminal; from a pipe, each line is a turn."""
-    from launch.chat import chat as run
+    from launch.chat import ChatSettings, chat as run
 
     environment = read_environment()
     where = url or environment.url or _running_url(_state_dir(state_dir))
     key = api_key or environment.api_key
     notes = Console(stderr=True)
-    _exit_with(lambda: run(where, key, model, sys.stdin, sys.stdout, notes))
+    settings = ChatSettings(where, key, model, temperature)
+    _exit_with(lambda: run(settings, sys.stdin, sys.stdout, notes))
 
 
 @main.command()

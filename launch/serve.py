@@ -205,8 +205,9 @@ def ready_text(plan: DeploymentPlan, elapsed_s: float, log_dir: Path) -> str:
 
 
 def _ignored(number: signal.Signals) -> bool:
-    """Under nohup SIGHUP is ignored, and must stay so."""
-    return signal.getsignal(number) is signal.SIG_IGN
+    """Under nohup SIGHUP is ignored, and must stay so. (A shell's `&` ignores SIGINT in scripts;
+    that one is meant for us when somebody sends it.)"""
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from rich.console import Console
 
 from core.errors import CapacityError, ClientError, PeerError, SetupError, Unauthorized
-from launch.chat import chat, figures, printable
+from launch.chat import ChatSettings, chat, figures, printable
 from launch.chat_client import ChatClient, Turn, refusal
 
 
@@ -64,7 +64,8 @@ async def talk(server: Server, *lines: str, key: str | None = None) -> tuple[int
     out, notes = io.StringIO(), io.StringIO()
     source = io.StringIO("".join(f"{line}\n" for line in lines))
     screen = Console(file=notes, width=200)
-    code = await asyncio.to_thread(chat, server.url, key, "default", source, out, screen)
+    settings = ChatSettings(server.url, key, temperature=0.25)
+    code = await asyncio.to_thread(chat, settings, source, out, screen)
     return code, out.getvalue(), notes.getvalue()
 
 
@@ -77,6 +78,7 @@ async def test_turns_from_a_pipe(server: Server) -> None:
         "And you?",
     ]
     assert server.asked[0]["model"] == "default"
+    assert server.asked[0]["temperature"] == 0.25
     assert server.keys == ["Bearer k", "Bearer k"]
     assert notes.count("prefill-0 → decode-1") == 2
     assert "3 tokens" in notes

@@ -23,6 +23,10 @@ from tests.launch.support import (
 )
 
 
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 class Serve:
     """A launcher process; `output` is everything it printed, once it has ended."""
 
@@ -38,6 +42,7 @@ class Serve:
             stderr=self._log,
             cwd=REPOSITORY,
             start_new_session=True,
+            preexec_fn=_ignore_interrupts,  # as the shell of a script does for `baton serve &`
         )
 
     @property
