@@ -25,7 +25,7 @@ def status(root: Path, as_json: bool, console: Console) -> int:
         print(json.dumps(rows, indent=1))
     elif deployments:
         for deployment in deployments:
-            console.print(_table(deployment))
+            _show(deployment, console)
     else:
         console.print(
             f"no deployment runs with the state directory {root} (see --state-dir)",
@@ -36,21 +36,17 @@ def status(root: Path, as_json: bool, console: Console) -> int:
     return 0 if deployments else EXIT_NONE_RUNS
 
 
-def _table(deployment: DeploymentFile) -> Table:
-    table = Table(
-        title=escape(
-            f"{deployment.url}   {deployment.model}   since {deployment.started_at}   "
-            f"run {deployment.run_id}"
-        ),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
+def _show(deployment: DeploymentFile, console: Console) -> None:
+    title = (
+        f"{deployment.url}   {deployment.model}   since {deployment.started_at}   "
+        f"run {deployment.run_id}"
     )
+    console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
     for column in ("role", "name", "pid", "state", "address"):
-        table.add_column(column, justify="right" if column == "pid" else "left", style="")
+        table.add_column(column, justify="right" if column == "pid" else "left", no_wrap=True)
     for row in deployment.processes:
         style = STATE_STYLES.get(row.state, "cyan")
         pid = "-" if row.pid is None else str(row.pid)
         table.add_row(row.role, row.name, pid, f"[{style}]{row.state}[/]", escape(row.address))
-    return table
+    console.print(table)
