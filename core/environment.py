@@ -15,6 +15,7 @@ What wins: the command line, then the environment, then the file, then the defau
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 PREFIX = "BATON_"
 
@@ -52,9 +53,12 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
     )
 
 
-def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+def child_environment(
+    extra: Mapping[str, str], unless_set: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """What a child process starts with: the caller's environment without baton's own variables
-    (a role is told everything by its spec; secrets stay out of /proc/<pid>/environ), plus `extra`.
+    (a role is told everything by its spec; secrets stay out of /proc/<pid>/environ), plus `extra`,
+    plus `unless_set` where the caller's environment says nothing of it.
     """
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
-    return {**inherited, **extra}
+    return {**unless_set, **inherited, **extra}

@@ -5,6 +5,7 @@ the engine's own actions (as `FromEngine`). An attempt may be over for the gatew
 wait in quarantine for the prefill worker's last word: then only its transfer session is left.
 """
 
+from dataclasses import replace
 from typing import TypeAlias
 
 from core.attempt_lifecycle import DecodeAction, DecodeEvent, DecodeState
@@ -12,10 +13,8 @@ from core.ids import Attempt, ProcessId
 from core.kv_layout import KvLayout
 from core.recent import RecentSet
 from decode_node.decode_job import DecodeJob
-from engine import actions as engine_actions
-from engine import events as engine_events
-from kv_transfer import actions as transfer_actions
-from kv_transfer import events as transfer_events
+from engine import actions as engine_actions, events as engine_events
+from kv_transfer import actions as transfer_actions, events as transfer_events
 from kv_transfer.node_actions import (
     AddressGone,
     BlocksVerified,
@@ -65,6 +64,7 @@ DecodeRoleAction: TypeAlias = (
     SendTo | ToEngine[engine_events.Event] | VerifyBlocks | Stale | TransferEnded
 )
 Out: TypeAlias = list[DecodeRoleAction]
+FAILED = TransferEnded(bytes_moved=0, failed=True)
 
 
 class DecodeRole:
@@ -258,8 +258,8 @@ class DecodeRole:
             ),
             lease_ms=self._lease_ms,
         )
-        reserved = Progress(job.attempt, Stage.RESERVED)
-        return [SendTo(prefill.address, order), job.to_gateway(reserved)]
+        progress = job.to_gateway(Progress(job.attempt, Stage.RESERVED))
+        return [SendTo(prefill.address, order), progress]
 
     def _started(self, job: DecodeJob, now_s: float) -> Out:
         job.started_s = now_s
@@ -316,6 +316,8 @@ class DecodeRole:
         attempt = job.attempt
         match action:
             case transfer_actions.Send(message):
+                if isinstance(message, KvAbort):
+                    message = replace(message, answer_to=self._me.address)
                 return [SendTo(job.prefill.address, message)] if job.prefill else []
             case transfer_actions.Verify(blocks, _, checksums):
                 return [VerifyBlocks(attempt, blocks, checksums)]
@@ -329,14 +331,12 @@ class DecodeRole:
                 ]
             case transfer_actions.Recompute(reason):
                 job.session, job.prefilled_here, job.started_s = None, True, now_s
-                failed = TransferEnded(bytes_moved=0, failed=True)
-                return [failed, *self._end(job, DecodeEvent.MISMATCH, reason, now_s)]
+                return [FAILED, *self._end(job, DecodeEvent.MISMATCH, reason, now_s)]
             case transfer_actions.FinishAttempt():
                 return self._end(job, DecodeEvent.COMPLETED, "token 0 was the last", now_s)
             case transfer_actions.FailAttempt(fault, reason):
                 job.fault = fault
-                failed = TransferEnded(bytes_moved=0, failed=True)
-                return [failed, *self._end(job, DecodeEvent.PEER_LOST, reason, now_s)]
+                return [FAILED, *self._end(job, DecodeEvent.PEER_LOST, reason, now_s)]
             case transfer_actions.FreeBlocks():
                 job.in_engine = False
                 return [ToEngine(engine_events.Abort(attempt))]

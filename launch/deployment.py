@@ -13,6 +13,7 @@ from core.clock import Clock, MonotonicClock
 from core.environment import child_environment
 from core.errors import BugError
 from core.ids import ProcessId, WorkerName, new_incarnation
+from kv_transfer.transports.nixl_environment import QUIET_ENVIRONMENT
 from launch.child_process import ChildProcess
 from launch.display import Display
 from launch.plan import ChildPlan, DeploymentPlan, thread_environment
@@ -189,7 +190,9 @@ class Deployment:
                 process,
                 self._plan.command,
                 lambda report_fd: self._write_spec(process, child, cores, report_fd),
-                child_environment(thread_environment(len(child.cores))),
+                child_environment(
+                    thread_environment(len(child.cores)), unless_set=QUIET_ENVIRONMENT
+                ),
                 self,
             )
         except OSError as error:

@@ -15,11 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
-from kv_transfer.checksum import ALGORITHM, block_checksums
-from kv_transfer.open_transport import open_transport
-from kv_transfer.region import Region, region_at
-from kv_transfer.transport import Transport
-
 from core.clock import Clock, MonotonicClock
 from core.config import Config, PoolConfig, PoolRole
 from core.errors import BugError
@@ -27,6 +22,7 @@ from core.ids import Attempt, ProcessId
 from decode_node.decode_role import DecodeRole, DecodeRoleAction
 from engine.actions import Action
 from engine.engine_loop import EngineLoop
+from kv_transfer.checksum import ALGORITHM, block_checksums
 from kv_transfer.node_actions import (
     AddressGone,
     BlocksVerified,
@@ -45,6 +41,9 @@ from kv_transfer.node_actions import (
     WriteBlocks,
     WriteEnded,
 )
+from kv_transfer.open_transport import open_transport
+from kv_transfer.region import Region, region_at
+from kv_transfer.transport import Inbound, Transport
 from launch.registration import Registration
 from launch.transfer_pump import TransferPump
 from launch.worker_engine import WorkerEngine, build_engine
@@ -234,6 +233,8 @@ class Worker:
 
     def _handle(self, event: AnyEvent) -> None:
         now_s = self._clock.now_s()
+        if isinstance(event, FromPeer) and isinstance(event.message, WorkerLost):
+            self._cut_off(event.message)
         actions: list[AnyAction] = []
         match event:
             case FromPeer(_, message) if not isinstance(message, TO_BOTH):
@@ -251,6 +252,12 @@ class Worker:
             self._carry_out(action)
         if actions:
             self._pump.wake()
+
+    def _cut_off(self, lost: WorkerLost) -> None:
+        """A dead peer's last bytes may still wait in a socket of ours: they must not land in blocks
+        that its proven death sets free."""
+        if lost.proven:
+            self._transport.disconnect(Inbound(str(lost.process)))
 
     def _handle_by_one(self, event: FromPeer, now_s: float) -> list[AnyAction]:
         message = event.message

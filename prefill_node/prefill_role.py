@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kv_transfer.layout import incompatibility
-
 from core.attempt_lifecycle import PREFILL_TABLE, PrefillAction, PrefillEvent, PrefillState
 from core.ids import Attempt, ProcessId
 from core.kv_layout import KvLayout
@@ -18,10 +16,9 @@ from core.lifecycle import Lifecycle
 from core.recent import RecentSet
 from core.request import SampledToken
 from core.transfer_lifecycle import SendState
-from engine import actions as engine_actions
-from engine import events as engine_events
-from kv_transfer import actions as transfer_actions
-from kv_transfer import events as transfer_events
+from engine import actions as engine_actions, events as engine_events
+from kv_transfer import actions as transfer_actions, events as transfer_events
+from kv_transfer.layout import incompatibility
 from kv_transfer.node_actions import (
     AddressGone,
     Checksummed,
@@ -37,13 +34,14 @@ from kv_transfer.node_actions import (
     WriteBlocks,
     WriteEnded,
 )
-from kv_transfer.send_session import SendSession, SendSessionEvent
+from kv_transfer.send_session import SendLimits, SendSession, SendSessionEvent
 from wire.messages import (
     Cancel,
     Fault,
     KvAbort,
     KvAck,
     KvRefuse,
+    KvReleased,
     KvRenew,
     Prefill,
     PrefillReport,
@@ -51,7 +49,6 @@ from wire.messages import (
     Tokens,
     WorkerLost,
 )
-
 
 PrefillRoleEvent: TypeAlias = (
     FromPeer | AddressGone | FromEngine[engine_actions.Action] | WriteEnded | Checksummed | RoleTick
@@ -118,7 +115,8 @@ class PrefillRole:
         self._algorithm = algorithm
         self._blocks_of = blocks_of
         self._jobs: dict[Attempt, _Job] = {}
-        self._cancelled: RecentSet[Attempt] = RecentSet()
+        self._over: RecentSet[Attempt] = RecentSet()
+        """Cancelled or ended here, perhaps before they came: never written for again."""
 
     @property
     def open_transfers(self) -> int:
@@ -150,6 +148,8 @@ class PrefillRole:
                 return self._prefill(message, now_s)
             case KvAck(attempt) | KvAbort(attempt) | KvRenew(attempt):
                 job = self._jobs.get(attempt)
+                if job is None and isinstance(message, KvAbort):
+                    return self._abort_of_stranger(message)
                 if job is None:
                     return [Stale(f"{type(message).__name__} of {attempt} from {sender}")]
                 if isinstance(message, KvAck) and job.life.can(PrefillEvent.ACKED):
@@ -158,7 +158,7 @@ class PrefillRole:
                     job.life.fire(PrefillEvent.ABORT, now_s, message.reason)
                 return self._session(job, message, now_s)
             case Cancel(attempt, reason):
-                self._cancelled.add(attempt)
+                self._over.add(attempt)
                 job = self._jobs.get(attempt)
                 return self._drop(job, PrefillEvent.ABORT, reason, now_s) if job else []
             case WorkerLost(process, proven):
@@ -181,6 +181,7 @@ class PrefillRole:
                 algorithm=self._algorithm,
                 lease_s=order.lease_ms / 1e3,
                 now_s=now_s,
+                limits=SendLimits.for_blocks_of(self._layout.block_bytes),
             ),
             received_s=now_s,
             deadline_s=now_s + order.request.deadline_left_ms / 1e3,
@@ -191,10 +192,18 @@ class PrefillRole:
         accepted = self._session(job, transfer_events.Accept(), now_s)
         return [*accepted, ToEngine(engine_events.AddPrefill(order.request))]
 
+    def _abort_of_stranger(self, abort: KvAbort) -> Out:
+        """D asks again, or the Prefill was lost on its way: whichever, nothing is written here for
+        this attempt and nothing ever will be, and D waits for that word."""
+        self._over.add(abort.attempt)
+        if not abort.answer_to:
+            return [Stale(f"KvAbort of {abort.attempt}")]
+        return [SendTo(abort.answer_to, KvReleased(abort.attempt))]
+
     def _refusal(self, order: Prefill) -> tuple[Fault, str] | None:
         request, target = order.request, order.target
-        if request.attempt in self._cancelled:
-            return Fault.CALLER, "cancelled before it came"
+        if request.attempt in self._over:
+            return Fault.PEER, "this attempt is over here already"
         if target.transport != self._transport:
             return Fault.US, f"transport {target.transport} asked, {self._transport} spoken here"
         if (problem := incompatibility(self._layout, target.layout)) is not None:
@@ -332,6 +341,7 @@ class PrefillRole:
         """The session's last word: nothing reads the blocks any more. Until here the engine kept
         them, also those of an abandoned prefill."""
         del self._jobs[job.attempt]
+        self._over.add(job.attempt)
         if job.session.state in (SendState.ENDED, SendState.REFUSED):
             return [ToEngine(engine_events.Abort(job.attempt))]
         acked = job.session.state is SendState.ACKED

@@ -285,10 +285,12 @@ class KvAck:
 
 @dataclass(frozen=True, slots=True)
 class KvAbort:
-    """Either → other: give the transfer up. From D it asks for KvReleased."""
+    """Either → other: give the transfer up. From D it asks for KvReleased, at `answer_to`: P may
+    never have seen the Prefill that this ends."""
 
     attempt: Attempt
     reason: str
+    answer_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

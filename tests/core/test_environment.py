@@ -30,7 +30,10 @@ def test_frozen() -> None:
 def test_children_inherit_all_but_batons_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BATON_API_KEY", "secret")
     monkeypatch.setenv("SOME_LIBRARY_PATH", "/somewhere")
-    variables = child_environment({"OMP_NUM_THREADS": "3"})
+    monkeypatch.setenv("UCX_LOG_LEVEL", "info")
+    quiet = {"UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}
+    variables = child_environment({"OMP_NUM_THREADS": "3"}, unless_set=quiet)
+    assert (variables["UCX_LOG_LEVEL"], variables["UCX_LOG_FILE"]) == ("info", "stderr")
     assert "BATON_API_KEY" not in variables
     assert variables["SOME_LIBRARY_PATH"] == "/somewhere"
     assert variables["OMP_NUM_THREADS"] == "3"

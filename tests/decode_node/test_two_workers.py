@@ -92,6 +92,18 @@ def test_an_unproven_loss_keeps_the_blocks_in_quarantine() -> None:
     world.at_rest()
 
 
+def test_a_prefill_lost_on_its_way_is_asked_about_until_it_is_released() -> None:
+    world = TwoWorkers()
+    asked = request(1, 40)
+    world.submit(asked)
+    while not world.wires.get((D.address, P.address)):
+        world.move(*world.moves()[0])
+    world.break_wire()
+    world.run()
+    assert [failed.attempt for failed in world.failed] == [asked.attempt]
+    world.at_rest()
+
+
 def test_flipped_bytes_are_recomputed_never_answered() -> None:
     world = TwoWorkers()
     asked = request(1, 40)
@@ -142,7 +154,12 @@ def test_any_interleaving_ends_each_request_once(data: st.DataObject) -> None:
             world.kill_p(proven=True)
         elif event == 2:
             world.tick(0.5)
+        elif event == 3:
+            world.break_wire()
     world.run()
+    for _ in range(3):  # what was lost with a connection is asked for again
+        world.tick(4.5)
+        world.run()
     lost = {failed.attempt for failed in world.failed}
     assert len(lost) == len(world.failed), "an attempt failed twice"
     for one in asked:

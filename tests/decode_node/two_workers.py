@@ -168,6 +168,12 @@ class TwoWorkers:
         self._act(self.d, self.d.role.handle(lost, self.now_s))
         self.check()
 
+    def break_wire(self) -> None:
+        """D's connection to P breaks: what was under way on it is lost, and D notices."""
+        self.wires.pop((D.address, P.address), None)
+        self._act(self.d, self.d.role.handle(AddressGone(P.address), self.now_s))
+        self.check()
+
     def sides(self) -> list[Side]:
         return [self.p, self.d] if self.p_alive else [self.d]
 

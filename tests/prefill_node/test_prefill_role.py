@@ -151,6 +151,24 @@ def test_cancel_before_prefill_wins() -> None:
     assert isinstance(messages(hear(p, order()), D.address)[0], KvRefuse)
 
 
+def test_an_abort_of_a_stranger_is_answered_and_its_prefill_never_written() -> None:
+    p = role()
+    out = hear(p, KvAbort(ATTEMPT, "timeout", D.address))
+    assert out == [SendTo(D.address, KvReleased(ATTEMPT))]
+    (refusal,) = messages(hear(p, order()), D.address)
+    assert isinstance(refusal, KvRefuse)
+
+
+def test_an_attempt_that_ended_is_not_taken_twice_and_its_abort_answered_again() -> None:
+    p = role()
+    hear(p, order())
+    hear(p, KvAbort(ATTEMPT, "gone", D.address))
+    assert p.open_transfers == 0
+    assert isinstance(messages(hear(p, order()), D.address)[0], KvRefuse)
+    again = hear(p, KvAbort(ATTEMPT, "still gone", D.address))
+    assert again == [SendTo(D.address, KvReleased(ATTEMPT))]
+
+
 def test_an_abort_waits_for_the_write_in_flight() -> None:
     p = role()
     hear(p, order())
