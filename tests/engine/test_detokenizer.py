@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from engine.detokenizer import IncrementalDetokenizer
 from engine.tokenizer import Tokenizer
