@@ -162,11 +162,27 @@ async def test_start_kill_restart_and_an_orderly_end(tmp_path: Path) -> None:
     assert list((tmp_path / "run").glob("*deployment*")) == [tmp_path / "run/deployment.lock"]
 
 
+def check_cores_and_files(run: Started) -> None:
+    tmp_path = run.root
+    cores = deal_cores(sorted(os.sched_getaffinity(0)), run.config.pools)
+    told = {line.split()[0]: line for line in story(tmp_path) if " ready " in line}
+    for name, expected in cores.workers.items():
+        shown = ",".join(map(str, expected))
+        assert told[name].endswith(f"cores={shown} omp={len(expected)}")
+    for path in run.slot.private_dir.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert stat.S_IMODE(run.slot.private_dir.stat().st_mode) == 0o700
+    first = (tmp_path / "logs" / "decode-0.jsonl").read_text().splitlines()[0]
+    assert json.loads(first)["process"] == "decode-0"
+    assert json.loads(first)["pid"] == run.pid("decode-0")
+
+
 async def test_a_restarted_router_is_at_its_old_address_and_hears_old_exits(
     tmp_path: Path,
 ) -> None:
     async with started(tmp_path, {}) as run:
         await run.until_ready()
+        check_cores_and_files(run)
         address = run.rows()["router"].address
         os.kill(run.pid("prefill-0"), signal.SIGKILL)
         await wait_until(
@@ -186,22 +202,6 @@ async def test_a_restarted_router_is_at_its_old_address_and_hears_old_exits(
             lambda: sum("hears of the end of prefill-0" in s for s in story(tmp_path)) == 2,
             "the new router hears of it too",
         )
-
-
-async def test_cores_threads_and_files(tmp_path: Path) -> None:
-    async with started(tmp_path, {}, replicas=2) as run:
-        await run.until_ready()
-        cores = deal_cores(sorted(os.sched_getaffinity(0)), run.config.pools)
-        told = {line.split()[0]: line for line in story(tmp_path) if " ready " in line}
-        for name, expected in cores.workers.items():
-            shown = ",".join(map(str, expected))
-            assert told[name].endswith(f"cores={shown} omp={len(expected)}")
-        for path in run.slot.private_dir.iterdir():
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-        assert stat.S_IMODE(run.slot.private_dir.stat().st_mode) == 0o700
-        first = (tmp_path / "logs" / "decode-0.jsonl").read_text().splitlines()[0]
-        assert json.loads(first)["process"] == "decode-0"
-        assert json.loads(first)["pid"] == run.pid("decode-0")
 
 
 @pytest.mark.parametrize(
@@ -249,24 +249,18 @@ async def test_a_second_stop_kills_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - asked_s < LAUNCH.stop_grace_s / 2
 
 
-async def test_grandchildren_end_with_their_parent(tmp_path: Path) -> None:
+async def test_grandchildren_end_too_and_a_failing_spawn_is_tried_again(tmp_path: Path) -> None:
     async with started(tmp_path, {"decode-0": "grandchild"}) as run:
         await run.until_ready()
         (line,) = [line for line in story(tmp_path) if "grandchild" in line]
         grandchild = int(line.split()[-1])
         assert is_running(grandchild)
-        os.kill(run.pid("decode-0"), signal.SIGKILL)
-        await wait_until(lambda: not is_running(grandchild), "the grandchild's end")
-
-
-async def test_a_child_that_cannot_be_spawned(tmp_path: Path) -> None:
-    async with started(tmp_path, {}) as run:
-        await run.until_ready()
         run.slot.private_dir.joinpath("decode-0.draft").mkdir()  # the spec can't be written
         os.kill(run.pid("decode-0"), signal.SIGKILL)
         await wait_until(
             lambda: any("can't be started" in text for text in run.display.notices), "the notice"
         )
+        await wait_until(lambda: not is_running(grandchild), "the grandchild's end")
         run.slot.private_dir.joinpath("decode-0.draft").rmdir()
         await wait_until(lambda: run.rows()["decode-0"].state == "ready", "it comes back")
 

@@ -65,8 +65,9 @@ class Role:
         return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("role", [RoleKind.WORKER, RoleKind.GATEWAY])
+@pytest.mark.parametrize(
+    ("role", "number"), [(RoleKind.WORKER, signal.SIGTERM), (RoleKind.GATEWAY, signal.SIGINT)]
+)
 def test_a_signal_ends_it_in_order(tmp_path: Path, number: int, role: RoleKind) -> None:
     running = Role(tmp_path, role=role)  # the gateway's loop is uvloop's, a worker's asyncio's
     assert running.next_line() == StateLine(ReportedState.LOADING, "weights 50 %")

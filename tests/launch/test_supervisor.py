@@ -317,7 +317,7 @@ def _play(deployment: Deployment, what: str, which: float) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_history_ends_in_order(steps: list[tuple[str, float]]) -> None:
     deployment = Deployment()
     for what, which in steps:
