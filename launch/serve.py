@@ -190,6 +190,7 @@ def ready_text(plan: DeploymentPlan, elapsed_s: float, log_dir: Path) -> str:
         {
             "model": "default",
             "stream": True,
+            "temperature": 0.2,
             "messages": [{"role": "user", "content": "Why is the sky blue?"}],
         }
     )

@@ -104,7 +104,7 @@ async def run(
     """
     clock = MonotonicClock()
     report("loading", "mapping weights, measuring the cost model", "")
-    threads = len(os.sched_getaffinity(0))
+    threads = len(os.sched_getaffinity(0)) if config.launch.pin_cores else None
     engine = await asyncio.to_thread(build_engine, config, pool, prepared_model, threads, clock)
     transport = open_transport(config.transport, str(process), _log.warning, bind_host)
     channel = Channel(process, keys, clock)

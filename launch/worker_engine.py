@@ -39,18 +39,20 @@ class WorkerEngine:
 
 
 def build_engine(
-    config: Config, pool: PoolConfig, prepared: Path, threads: int, clock: Clock
+    config: Config, pool: PoolConfig, prepared: Path, threads: int | None, clock: Clock
 ) -> WorkerEngine:
     """Load, allocate and measure; takes seconds, so it belongs into a thread.
 
     Args:
-        threads: of the forward pass: the cores this worker may run on.
+        threads: of the forward pass: the cores this worker is pinned to; None leaves torch's own
+            choice, which follows the environment the launcher made.
 
     Raises:
         ConfigError: the pool is too small for one request of maximal length.
         ModelError: the prepared model is damaged.
     """
-    torch.set_num_threads(max(1, threads))
+    if threads is not None:
+        torch.set_num_threads(threads)
     model = open_prepared(prepared)
     spec, engine = model.spec, config.engine_of(pool)
     max_context = min(config.model.max_context or spec.max_context, spec.max_context)
