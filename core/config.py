@@ -100,8 +100,9 @@ class RouterConfig(Section):
     local_prefill_tokens: Annotated[int, Field(ge=0)] = 32
     """Prompts up to this length may be prefilled on the decode worker when that is predicted to
     be quicker; longer ones only when no prefill worker is alive."""
-    max_queue_ms: Positive = 30_000.0
-    """A request whose predicted TTFT lies beyond this is answered 429 at once."""
+    max_queue_ms: Positive = 300_000.0
+    """A request whose predicted TTFT lies, because of others' work, beyond this or beyond its own
+    deadline is answered 429 at once."""
 
 
 class GatewayConfig(Section):

@@ -62,10 +62,11 @@ def too_long(route: Route, demand: Demand, decode: Sequence[Candidate]) -> Decli
     )
 
 
-def overloaded(ttft_s: float, wait_s: float, config: RouterConfig) -> Declined | None:
-    """Refuse what would come too late because of others' work. A request that is slow by itself
-    isn't helped by coming back, so it is taken when nothing is before it."""
-    limit_s = config.max_queue_ms / 1e3
+def overloaded(ttft_s: float, wait_s: float, route: Route, config: RouterConfig) -> Declined | None:
+    """Refuse what would come too late because of others' work: beyond the operator's limit or
+    beyond its own deadline. A request that is slow by itself isn't helped by coming back, so it is
+    taken when nothing is before it."""
+    limit_s = min(config.max_queue_ms, route.deadline_left_ms) / 1e3
     if ttft_s <= limit_s or wait_s <= 0.0:
         return None
     return Declined(

@@ -100,7 +100,7 @@ class LeastTtft:
                 best = local
         if best is None:
             return no_worker("no worker is alive that could serve it", self._config)
-        return overloaded(best.ttft_s, best.wait_s, self._config) or best
+        return overloaded(best.ttft_s, best.wait_s, route, self._config) or best
 
     def _may_prefill(
         self, route: Route, decoders: Sequence[Candidate], remote: bool

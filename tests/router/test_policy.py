@@ -236,6 +236,15 @@ def test_overload_is_said_with_an_honest_delay() -> None:
     assert choose(route(prompt=200), [sooner], [D0])[0] == RefusalKind.OVERLOADED
 
 
+def test_what_its_own_deadline_makes_hopeless_is_refused_at_once() -> None:
+    busy = candidate("prefill-0", queue(20_000))
+    patient, hurried = route(prompt=200), route(prompt=200, deadline_ms=5_000.0)
+    assert choose(patient, [busy], [D0])[0] == "decode-0"
+    made = LeastTtft(CONFIG).choose(hurried, [busy], [D0])
+    assert isinstance(made, Declined)
+    assert "the limit is 5 s" in made.reason
+
+
 def test_a_request_that_is_slow_by_itself_is_taken_when_nothing_is_before_it() -> None:
     slow = CostModel(prefill=PrefillCost(per_token_s=1.0))
     assert choose(route(prompt=100), [candidate("prefill-0", cost=slow)], [D0])[0] == "decode-0"
@@ -289,7 +298,11 @@ def test_the_search_finds_what_trying_all_pairs_finds(
     avoid: list[str],
 ) -> None:
     wanted = route(
-        prompt=prompt, choices=choices, path=path, avoid=tuple(process(name) for name in avoid)
+        prompt=prompt,
+        choices=choices,
+        path=path,
+        avoid=tuple(process(name) for name in avoid),
+        deadline_ms=1e12,
     )
     can_prefill = sorted([*prefill, *both], key=lambda c: c.process.name)
     can_decode = sorted([*decode, *both], key=lambda c: c.process.name)
