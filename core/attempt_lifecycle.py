@@ -112,6 +112,7 @@ def _decode_rows() -> dict[
         (_DS.PREFILLING, _DE.PREEMPTED): (_DS.PREEMPTED, ()),
         (_DS.DECODING, _DE.PREEMPTED): (_DS.PREEMPTED, ()),
         (_DS.PREEMPTED, _DE.RESUMED): (_DS.DECODING, ()),
+        (_DS.WAITING, _DE.COMPLETED): (_DS.FINISHED, drop),  # resumed, and nothing was left
         (_DS.PREFILLING, _DE.COMPLETED): (_DS.FINISHED, drop),
         (_DS.DECODING, _DE.COMPLETED): (_DS.FINISHED, drop),
         (_DS.PREEMPTED, _DE.COMPLETED): (_DS.FINISHED, drop),

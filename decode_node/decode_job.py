@@ -4,11 +4,21 @@ from dataclasses import replace
 
 from core.attempt_lifecycle import DECODE_TABLE, DecodeAction, DecodeEvent, DecodeState
 from core.ids import Attempt
+from core.kv_layout import KvLayout
 from core.lifecycle import Lifecycle
 from core.request import Request
 from kv_transfer.node_actions import SendTo
 from kv_transfer.receive_session import ReceiveSession
-from wire.messages import Fault, Message, Peer, PrefillReport, Submit
+from wire.messages import (
+    Fault,
+    HandoffReport,
+    KvTarget,
+    Message,
+    Peer,
+    Prefill,
+    PrefillReport,
+    Submit,
+)
 
 
 class DecodeJob:
@@ -61,6 +71,38 @@ class DecodeJob:
         """The request with the time that is left of its deadline."""
         left_ms = max(1.0, (self.deadline_s - now_s) * 1e3)
         return replace(self.order.request, deadline_left_ms=left_ms)
+
+    def open_transfer(
+        self, blocks: tuple[int, ...], algorithm: str, lease_ms: float, now_s: float
+    ) -> None:
+        """To be called in the moment that Prefill is sent: from then on P may write."""
+        self.session = ReceiveSession(
+            attempt=self.attempt,
+            blocks=blocks,
+            algorithm=algorithm,
+            lease_s=lease_ms / 1e3,
+            now_s=now_s,
+        )
+
+    def prefill_order(self, me: Peer, target: KvTarget, lease_ms: float, now_s: float) -> Prefill:
+        """What P is asked for."""
+        return Prefill(
+            request=self.request_now(now_s),
+            gateway=self.gateway,
+            decode=me,
+            target=target,
+            lease_ms=lease_ms,
+        )
+
+    def handoff_report(self, layout: KvLayout, transport: str, now_s: float) -> HandoffReport:
+        """When the first decode step starts."""
+        blocks = layout.blocks_for(self.prompt_tokens)
+        return HandoffReport(
+            attempt=self.attempt,
+            handoff_ms=self.elapsed_on_prefill_ms + (now_s - self.done_s) * 1e3,
+            transfer_bytes=blocks * layout.block_bytes,
+            transport=transport,
+        )
 
     def to_gateway(self, message: Message) -> SendTo:
         return SendTo(self.gateway.address, message)

@@ -28,12 +28,11 @@ from kv_transfer.node_actions import (
     TransferEnded,
     VerifyBlocks,
 )
-from kv_transfer.receive_session import ReceiveSession, ReceiveSessionEvent
+from kv_transfer.receive_session import Heard, ReceiveSession, ReceiveSessionEvent
 from wire.messages import (
     AttemptFailed,
     Cancel,
     Fault,
-    HandoffReport,
     KvAbort,
     KvAccept,
     KvDone,
@@ -42,7 +41,6 @@ from wire.messages import (
     KvRenew,
     KvTarget,
     Peer,
-    Prefill,
     PrefillEnded,
     Progress,
     Stage,
@@ -127,16 +125,15 @@ class DecodeRole:
             case Submit():
                 return self._submit(message, now_s)
             case (
-                KvAccept(attempt)
-                | KvRefuse(attempt)
-                | KvRenew(attempt)
-                | PrefillEnded(attempt)
-                | KvAbort(attempt)
-                | KvReleased(attempt)
+                KvAccept()
+                | KvRefuse()
+                | KvRenew()
+                | KvDone()
+                | PrefillEnded()
+                | KvAbort()
+                | KvReleased()
             ):
-                return self._session_of(attempt, message, now_s)
-            case KvDone(attempt=attempt):
-                return self._session_of(attempt, message, now_s)
+                return self._from_prefill(sender, message, now_s)
             case Cancel(attempt, reason):
                 self._cancelled.add(attempt)
                 job = self._jobs.get(attempt)
@@ -150,6 +147,17 @@ class DecodeRole:
                         out += self._peer_lost(job, proven, now_s)
                 return out
         return [Stale(f"{type(message).__name__} from {sender}")]
+
+    def _from_prefill(self, sender: ProcessId, message: Heard, now_s: float) -> Out:
+        """Only P's own word counts: a stranger's must not end a quarantine. But a newer life of
+        P's proves that the one before it is over."""
+        attempt = message.attempt
+        job = self._jobs.get(attempt)
+        if job is None or job.prefill is None or sender == job.prefill.process:
+            return self._session_of(attempt, message, now_s)
+        if sender.name == job.prefill.process.name:
+            return self._peer_lost(job, True, now_s)
+        return [Stale(f"{type(message).__name__} of {attempt} from {sender}")]
 
     def _submit(self, order: Submit, now_s: float) -> Out:
         attempt = order.request.attempt
@@ -167,7 +175,11 @@ class DecodeRole:
             if job.prefill is not None and job.prefill.address == address:
                 out += self._peer_lost(job, False, now_s)
             elif job.gateway.address == address:
-                out += self._end(job, DecodeEvent.ABORT, "the gateway is gone", now_s)
+                # It may be alive and waiting: whatever was sent to it may be lost. Only a gateway
+                # that is really gone hears nothing of this.
+                job.fault = Fault.PEER
+                why = "the connection to the gateway broke"
+                out += self._end(job, DecodeEvent.FAULT, why, now_s)
         return out
 
     def _peer_lost(self, job: DecodeJob, proven: bool, now_s: float) -> Out:
@@ -238,26 +250,15 @@ class DecodeRole:
             job.fault = Fault.PEER
             return self._end(job, DecodeEvent.FAULT, "the prefill worker has died", now_s)
         job.life.fire(DecodeEvent.RESERVED_REMOTE, now_s)
-        job.session = ReceiveSession(
-            attempt=job.attempt,
+        job.open_transfer(blocks, self._algorithm, self._lease_ms, now_s)
+        target = KvTarget(
+            transport=self._transport,
+            address=self._transport_address,
+            layout=self._layout,
+            held_blocks=0,
             blocks=blocks,
-            algorithm=self._algorithm,
-            lease_s=self._lease_ms / 1e3,
-            now_s=now_s,
         )
-        order = Prefill(
-            request=job.request_now(now_s),
-            gateway=job.gateway,
-            decode=self._me,
-            target=KvTarget(
-                transport=self._transport,
-                address=self._transport_address,
-                layout=self._layout,
-                held_blocks=0,
-                blocks=blocks,
-            ),
-            lease_ms=self._lease_ms,
-        )
+        order = job.prefill_order(self._me, target, self._lease_ms, now_s)
         progress = job.to_gateway(Progress(job.attempt, Stage.RESERVED))
         return [SendTo(prefill.address, order), progress]
 
@@ -272,13 +273,7 @@ class DecodeRole:
         ]
 
     def _decode_started(self, job: DecodeJob, now_s: float) -> Out:
-        blocks = self._layout.blocks_for(job.prompt_tokens)
-        report = HandoffReport(
-            attempt=job.attempt,
-            handoff_ms=job.elapsed_on_prefill_ms + (now_s - job.done_s) * 1e3,
-            transfer_bytes=blocks * self._layout.block_bytes,
-            transport=self._transport,
-        )
+        report = job.handoff_report(self._layout, self._transport, now_s)
         return [job.to_gateway(report), job.to_gateway(Progress(job.attempt, Stage.DECODING))]
 
     # ---- transfer ------------------------------------------------------------------------------
@@ -325,9 +320,13 @@ class DecodeRole:
                 job.session = None
                 job.life.fire(DecodeEvent.DELIVERED, now_s)
                 moved = len(session.blocks) * self._layout.block_bytes
+                # P's connection to the gateway may have broken with token 0 on it, and P may know
+                # nothing of this attempt any more: said twice, it is taken once.
+                again = Tokens(tuple(TokenItem(attempt, sampled) for sampled in first))
                 return [
                     ToEngine(engine_events.Delivered(attempt, first)),
                     TransferEnded(bytes_moved=moved, failed=False),
+                    job.to_gateway(again),
                 ]
             case transfer_actions.Recompute(reason):
                 job.session, job.prefilled_here, job.started_s = None, True, now_s

@@ -260,16 +260,13 @@ class Worker:
             self._transport.disconnect(Inbound(str(lost.process)))
 
     def _handle_by_one(self, event: FromPeer, now_s: float) -> list[AnyAction]:
-        message = event.message
-        to_prefill = isinstance(message, TO_PREFILL) or (
-            isinstance(message, TO_OWNER)
-            and self._prefill is not None
-            and self._prefill.owns(message.attempt)
-        )
-        if to_prefill and self._prefill is not None:
-            return [*self._prefill.handle(event, now_s)]
-        if not to_prefill and self._decode is not None:
-            return [*self._decode.handle(event, now_s)]
+        message, prefill, decode = event.message, self._prefill, self._decode
+        role = prefill if isinstance(message, TO_PREFILL) else decode
+        if isinstance(message, TO_OWNER) and prefill is not None:
+            # A stranger's goes to the prefill role: a decode worker may be waiting for its word.
+            role = decode if decode is not None and decode.owns(message.attempt) else prefill
+        if role is not None:
+            return [*role.handle(event, now_s)]
         return [Stale(f"{type(message).__name__} at a worker without that role")]
 
     def _handle_engine(self, told: tuple[Action, ...], now_s: float) -> list[AnyAction]:

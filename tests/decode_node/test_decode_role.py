@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.ids import Attempt, Epoch, RequestId
+from core.ids import Attempt, Epoch, Incarnation, ProcessId, RequestId
 from core.request import SampledToken
 from decode_node.decode_role import DecodeRole
 from engine import actions as engine_actions, events as engine_events
@@ -189,11 +189,41 @@ def test_the_deadline_drops_without_a_word() -> None:
     assert out == [ToEngine(engine_events.Abort(ATTEMPT))]
 
 
-def test_a_gateway_that_is_gone_takes_its_requests_along() -> None:
+def test_a_broken_connection_to_the_gateway_ends_the_attempt_and_says_so() -> None:
     d = role()
     hear(d, submit(prefill=None))
     out = list(d.handle(AddressGone(GATEWAY.address), 1.0))
-    assert out == [ToEngine(engine_events.Abort(ATTEMPT))]
+    assert ToEngine(engine_events.Abort(ATTEMPT)) in out
+    (failed,) = messages(out, GATEWAY.address)  # it may be alive, and waiting
+    assert isinstance(failed, AttemptFailed)
+    assert failed.fault is Fault.PEER
+
+
+def test_token_0_is_said_again_after_the_hand_over() -> None:
+    d = receiving()
+    hear(d, done())
+    out = list(d.handle(BlocksVerified(ATTEMPT, True), 0.0))
+    (tokens,) = messages(out, GATEWAY.address)
+    assert isinstance(tokens, Tokens)
+    assert [item.sampled for item in tokens.items] == list(FIRST)
+
+
+def test_only_the_prefill_workers_own_word_ends_a_quarantine() -> None:
+    d = receiving()
+    hear(d, Cancel(ATTEMPT, "gone"))
+    stranger = FromPeer(GATEWAY.process, KvReleased(ATTEMPT))
+    assert isinstance(next(iter(d.handle(stranger, 0.0))), Stale)
+    assert d.open_transfers == 1
+    reborn = ProcessId(P.process.name, Incarnation(99))
+    out = list(d.handle(FromPeer(reborn, KvReleased(ATTEMPT)), 0.0))
+    assert out == [ToEngine(engine_events.EndQuarantine(ATTEMPT))]
+
+
+def test_a_resumed_request_with_nothing_left_just_ends() -> None:
+    d = role()
+    hear(d, submit(prefill=None))
+    assert told(d, engine_actions.Ended(ATTEMPT)) == []
+    assert not d.owns(ATTEMPT)
 
 
 def test_preemption_is_part_of_life() -> None:

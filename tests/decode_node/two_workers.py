@@ -119,6 +119,7 @@ class TwoWorkers:
         self.wires: dict[tuple[str, str], deque[Any]] = {}
         self.writes: deque[WriteBlocks] = deque()
         self.tokens: dict[tuple[Attempt, int], dict[int, SampledToken]] = {}
+        self.said: set[tuple[str, Attempt, int, int]] = set()
         self.failed: list[AttemptFailed] = []
         self.requests: dict[Attempt, Request] = {}
         self.stale = 0
@@ -233,7 +234,7 @@ class TwoWorkers:
         source, target = wire
         message = self.wires[wire].popleft()
         if target == GATEWAY.address:
-            self._hear(message)
+            self._hear(source, message)
             return
         side = self.p if target == P.address else self.d
         sender = {P.address: P, D.address: D, GATEWAY.address: GATEWAY}[source]
@@ -241,17 +242,20 @@ class TwoWorkers:
             return
         self._act(side, side.role.handle(FromPeer(sender.process, message), self.now_s))
 
-    def _hear(self, message: Any) -> None:
+    def _hear(self, source: str, message: Any) -> None:
         if isinstance(message, AttemptFailed):
             self.failed.append(message)
         if isinstance(message, Tokens):
             for item in message.items:
-                self._hear_token(item)
+                self._hear_token(source, item)
 
-    def _hear_token(self, item: TokenItem) -> None:
+    def _hear_token(self, source: str, item: TokenItem) -> None:
+        """Each worker says a token once; token 0 comes from P and, after the hand-over, from D."""
         sampled = item.sampled
         stream = self.tokens.setdefault((item.attempt, sampled.choice), {})
-        assert sampled.position not in stream, f"{item} a second time"
+        said = (source, item.attempt, sampled.choice, sampled.position)
+        assert said not in self.said, f"{item} a second time from {source}"
+        self.said.add(said)
         assert sampled.token == token_at(item.attempt, sampled.choice, sampled.position)
         stream[sampled.position] = sampled
 
