@@ -2,7 +2,8 @@
 
 Two things are told to the others, each once: that a worker is *lost* (it has fallen silent; its
 work is tried elsewhere) and that it is *proven* gone (its writes are over; quarantines may end).
-Proof without an earlier loss implies it.
+Proof without an earlier loss implies it. Who was out of reach meanwhile is *reminded* of the proofs
+when it is back; whoever is welcomed hears them too, as it may have been told nothing yet.
 """
 
 from enum import StrEnum
@@ -40,6 +41,8 @@ class MemberAction(StrEnum):
     ASK_REREGISTER = "ask_reregister"
     REPORT_LOST = "report_lost"
     REPORT_PROVEN = "report_proven"
+    REMIND = "remind"
+    """Tell it again whose end is proven: what was sent while it was suspect may be lost."""
 
 
 _S, _E, _A = MemberStage, MemberEvent, MemberAction
@@ -50,7 +53,7 @@ def _rows() -> dict[tuple[MemberStage, MemberEvent], _Row]:
     rows: dict[tuple[MemberStage, MemberEvent], _Row] = {}
     for stage in (_S.ALIVE, _S.SUSPECT):
         rows[stage, _E.REGISTER] = (_S.ALIVE, (_A.WELCOME,))
-        rows[stage, _E.BEAT] = (_S.ALIVE, ())
+        rows[stage, _E.BEAT] = (_S.ALIVE, (_A.REMIND,) if stage is _S.SUSPECT else ())
         rows[stage, _E.PEER_GONE] = (_S.SUSPECT, ())
         rows[stage, _E.LATE] = (_S.SUSPECT, ())
         rows[stage, _E.SILENT] = (_S.LOST, (_A.REPORT_LOST,))

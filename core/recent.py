@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import islice
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
@@ -21,6 +22,10 @@ class RecentSet(Generic[Item]):
         self._items.move_to_end(item)
         if len(self._items) > self._limit:
             self._items.popitem(last=False)
+
+    def newest(self, count: int) -> list[Item]:
+        """The `count` most recently added, oldest of them first."""
+        return list(islice(reversed(self._items), count))[::-1]
 
     def __contains__(self, item: object) -> bool:
         return item in self._items

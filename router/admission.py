@@ -22,10 +22,17 @@ def fits_decode(demand: Demand, worker: Candidate) -> bool:
     return demand.prompt_tokens < card.max_context and demand.end_blocks <= card.blocks_total
 
 
+def holds_now(demand: Demand, worker: Candidate) -> bool:
+    """Whether the worker, were it idle but for its quarantine, could bring the request to its end.
+    A quarantine ends with a peer's word or proven death, however long either takes."""
+    return demand.end_blocks <= worker.figures.blocks_usable
+
+
 def fits_prefill(demand: Demand, worker: Candidate) -> bool:
-    """Whether the worker could ever hold the prompt's blocks, all of which it takes at once."""
-    card = worker.card
-    return demand.prompt_tokens < card.max_context and demand.prompt_blocks <= card.blocks_total
+    """Whether the worker, were it idle but for its quarantine, could hold the prompt's blocks, all
+    of which it takes at once."""
+    fits = demand.prompt_blocks <= worker.figures.blocks_usable
+    return fits and demand.prompt_tokens < worker.card.max_context
 
 
 def no_worker(reason: str, config: RouterConfig) -> Declined:
@@ -59,6 +66,18 @@ def too_long(route: Route, demand: Demand, decode: Sequence[Candidate]) -> Decli
         f"{asked} with up to {route.max_tokens} generated{each} needs {demand.end_blocks} KV "
         f"blocks of {block_tokens} tokens, and the largest worker has {card.blocks_total}; "
         f"{advice}",
+    )
+
+
+def quarantined(demand: Demand, decode: Sequence[Candidate], config: RouterConfig) -> Declined:
+    """It would fit, but for blocks that a silent peer may still write to. By `dead_after_ms` the
+    peer has given its word, or its death is known."""
+    usable = max(d.figures.blocks_usable for d in decode)
+    return Declined(
+        RefusalKind.OVERLOADED,
+        f"it needs {demand.end_blocks} KV blocks, and no worker has more than {usable} outside of "
+        "quarantine",
+        config.dead_after_ms / 1e3,
     )
 
 

@@ -46,6 +46,7 @@ class WorkerFigures:
     __slots__ = (
         "blocks_free",
         "blocks_total",
+        "blocks_usable",
         "context_tokens",
         "held",
         "load",
@@ -75,6 +76,8 @@ class WorkerFigures:
         """Of the decode batch, with those still on their way into it."""
         self.context_tokens = 0
         """Of those sequences."""
+        self.blocks_usable = card.blocks_total
+        """Without the quarantined ones, which time alone doesn't free."""
         self.blocks_free = card.blocks_total
         """Negative where more is promised than there is."""
 
@@ -86,7 +89,8 @@ class WorkerFigures:
         self.context_tokens = max(
             load.decode_context_tokens + unseen.context_tokens, held.context_tokens
         )
-        self.blocks_free = min(load.blocks_free - unseen.blocks, self.blocks_total - held.blocks)
+        self.blocks_usable = self.blocks_total - load.blocks_quarantined
+        self.blocks_free = min(load.blocks_free - unseen.blocks, self.blocks_usable - held.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

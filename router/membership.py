@@ -29,6 +29,9 @@ from wire.messages import (
 )
 
 REMEMBERED_LIVES = 4_096
+REPEATED_PROOFS = 256
+"""So many of the latest proven ends are told to whoever joins or comes back: far more processes
+than end while one of them is out of reach, and little to send."""
 FORGET_GONE_S = 60.0
 """How long a worker that is proven gone, and not replaced, stays in the members' list."""
 STALL_S = 0.5
@@ -48,9 +51,17 @@ _DEAD = frozenset({MemberStage.LOST, MemberStage.LOST_DRAINING, MemberStage.GONE
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Accepted, or accepted again with a newer card: answer Registered, start counting its load."""
+    """Accepted, or accepted again with a newer card: answer Registered, repeat what is proven,
+    start counting its load."""
 
     card: WorkerCard
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Suspect no longer: repeat what is proven."""
+
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,8 @@ class AskReregister:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Tell all others. At most one unproven per loss, and one proven per process."""
+    """Tell all others. At most one unproven per loss, and one proven per process; who can't hear
+    it now is reminded later (Joined, Returned)."""
 
     process: ProcessId
     proven: bool
@@ -79,7 +91,7 @@ class Changed:
     """A member came or went or stands elsewhere: the gateways want to know."""
 
 
-MemberChange = Joined | Refused | AskReregister | Lost | Changed
+MemberChange = Joined | Returned | Refused | AskReregister | Lost | Changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +210,10 @@ class Membership:
         member = self._members.get(process.name)
         return member if member is not None and member.process == process else None
 
+    def proven(self) -> list[ProcessId]:
+        """The latest REPEATED_PROOFS processes whose end is proven, oldest first."""
+        return self._proven.newest(REPEATED_PROOFS)
+
     # ---- events --------------------------------------------------------------------------------
 
     def _register(self, sender: ProcessId, card: WorkerCard, now_s: float) -> list[MemberChange]:
@@ -315,6 +331,8 @@ class Membership:
             match action:
                 case MemberAction.WELCOME:
                     changes.append(Joined(member.card))
+                case MemberAction.REMIND:
+                    changes.append(Returned(member.address))
                 case MemberAction.ASK_REREGISTER:
                     changes.append(AskReregister(member.address))
                 case MemberAction.REPORT_LOST:

@@ -12,6 +12,7 @@ least is best.
 A prompt is prefilled on D if it is short (`router.local_prefill_tokens`), if D is a prefill worker
 as well, if no prefill worker can take it, or if it was asked for. Workers that the request was
 lost on before are chosen only when nobody else is there, suspects for decoding only after those.
+A decode worker whose blocks outside of quarantine wouldn't do is no choice while that lasts.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,10 @@ from router.admission import (
     Declined,
     fits_decode,
     fits_prefill,
+    holds_now,
     no_worker,
     overloaded,
+    quarantined,
     too_long,
 )
 from router.candidate import Candidate
@@ -87,7 +90,10 @@ class LeastTtft:
         fitting = [d for d in decode if fits_decode(demand, d)]
         if not fitting:
             return too_long(route, demand, decode)
-        decoders = _preferred(fitting, route)
+        holding = [d for d in fitting if holds_now(demand, d)]
+        if not holding:
+            return quarantined(demand, fitting, self._config)
+        decoders = _preferred(holding, route)
         remote = None
         if route.path is not RoutePath.LOCAL:
             remote = _best_remote(demand, _prefillers(prefill, route, demand), decoders)

@@ -54,6 +54,7 @@ def decode_wait_s(worker: Candidate, demand: Demand) -> float:
     """Until a decode worker has the blocks free and room in its batch.
 
     Requests leave at the rate of Little's law, held ÷ mean stay; what is missing leaves with them.
+    Quarantined blocks belong to none of them.
     """
     figures = worker.figures
     missing_blocks = demand.begin_blocks - figures.blocks_free
@@ -62,7 +63,7 @@ def decode_wait_s(worker: Candidate, demand: Demand) -> float:
     if missing_blocks <= 0 and missing_places <= 0:
         return 0.0
     requests = max(1, figures.held.requests, figures.load.running)
-    used_blocks = figures.blocks_total - figures.blocks_free
+    used_blocks = figures.blocks_usable - figures.blocks_free
     leaving = max(
         missing_blocks * requests / max(1, used_blocks),
         missing_places * requests / max(1, figures.sequences),

@@ -23,6 +23,7 @@ from router.membership import (
     MemberChange,
     Membership,
     Refused,
+    Returned,
 )
 from router.policy import Choice, LeastTtft, Policy
 from router.pools import Pools
@@ -110,7 +111,9 @@ class Router:
                 fresh, replaced = self._subscribers.subscribe(peer, now_s)
                 if replaced is not None:
                     self.loads.forget_gateway(replaced)
-                return [Send(peer.address, self._members())] if fresh else []
+                if not fresh:
+                    return []
+                return [Send(peer.address, self._members()), *self._proofs_for(peer.address)]
             case FromPeer(sender, Heartbeat(load)):
                 changes = self.membership.handle(event, now_s)
                 self.loads.heartbeat(sender, load, now_s)
@@ -217,6 +220,9 @@ class Router:
                     self.loads.add_worker(card)
                     self._candidates.clear()
                     actions.append(Send(card.peer.address, Registered(self._process)))
+                    actions += self._proofs_for(card.peer.address)
+                case Returned(address):
+                    actions += self._proofs_for(address)
                 case Refused(address, reason):
                     actions.append(Send(address, RegisterRefused(reason)))
                 case AskReregister(address):
@@ -240,6 +246,12 @@ class Router:
         if lost.address and lost.address not in others:
             actions.append(Forget(lost.address))
         return actions
+
+    def _proofs_for(self, address: str) -> list[Action]:
+        """For whoever may have missed them: the launcher tells a restarted router before anybody
+        has joined it, and a broken connection drops what waits in it. Hearing of an end twice
+        changes nothing, never hearing of it keeps blocks in quarantine for ever."""
+        return [Send(address, WorkerLost(dead, True)) for dead in self.membership.proven()]
 
     def _tick(self, now_s: float) -> list[Action]:
         actions = self._carry_out(self.membership.handle(Tick(), now_s), now_s)

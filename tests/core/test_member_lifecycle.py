@@ -26,6 +26,12 @@ def test_a_loss_is_reported_on_the_way_into_lost_only() -> None:
         assert (MemberAction.REPORT_LOST in actions) == (after in lost and before not in lost)
 
 
+def test_who_is_back_in_reach_is_reminded_or_welcomed() -> None:
+    for (before, _), (after, actions) in MEMBER_TABLE.rows.items():
+        if after is MemberStage.ALIVE and before is not after:
+            assert actions in ((MemberAction.REMIND,), (MemberAction.WELCOME,))
+
+
 def test_a_leaving_worker_never_gets_back_among_the_alive() -> None:
     leaving = {MemberStage.DRAINING, MemberStage.LOST_DRAINING}
     for (before, _), (after, _) in MEMBER_TABLE.rows.items():

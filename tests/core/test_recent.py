@@ -21,6 +21,14 @@ def test_adding_again_renews() -> None:
     assert 2 not in recent
 
 
+def test_the_newest_come_in_the_order_of_their_adding() -> None:
+    recent: RecentSet[int] = RecentSet(3)
+    for item in (1, 2, 3, 2, 4):
+        recent.add(item)
+    assert recent.newest(2) == [2, 4]
+    assert recent.newest(9) == [3, 2, 4]
+
+
 def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="limit"):
         RecentSet(0)

@@ -97,6 +97,14 @@ def test_a_decode_worker_may_know_more_than_this_router(view: LoadView) -> None:
     assert (decode.sequences, decode.context_tokens, decode.blocks_free) == (9, 900, 20)
 
 
+def test_quarantined_blocks_are_nobodys_to_promise(view: LoadView) -> None:
+    view.place(placement("a"))
+    view.heartbeat(D, WorkerLoad(blocks_free=70, blocks_quarantined=30), 10.0)
+    assert (view.figures(D).blocks_usable, view.figures(D).blocks_free) == (70, 62)
+    view.heartbeat(D, WorkerLoad(blocks_free=92), 10.5)
+    assert (view.figures(D).blocks_usable, view.figures(D).blocks_free) == (100, 92)
+
+
 def test_settled_is_forgotten_and_teaches_how_long_requests_stay(view: LoadView) -> None:
     view.place(placement("a", at_s=1.0))
     assert view.settle(attempt("a"), 3.0)

@@ -8,6 +8,7 @@ from core.errors import IndexCorrupt
 from router.events import FromPeer, PeerGone, Tick
 from router.membership import (
     FORGET_GONE_S,
+    REPEATED_PROOFS,
     AskReregister,
     Changed,
     Joined,
@@ -15,6 +16,7 @@ from router.membership import (
     MemberChange,
     Membership,
     Refused,
+    Returned,
 )
 from router.pools import Pools
 from tests.router.world import LAUNCHER, LAYOUT, beat, card, config, process, register
@@ -112,8 +114,9 @@ def test_silence_makes_suspect_then_lost(members: Watched) -> None:
 def test_a_suspect_that_beats_is_alive_again(members: Watched) -> None:
     members.feed(register(D0))
     members.pass_time(2.0)
-    assert members.feed(beat(D0)) == [Changed()]
+    assert members.feed(beat(D0)) == [Returned(D0.peer.address), Changed()]
     assert members.state() is MemberState.ALIVE
+    assert members.feed(beat(D0)) == []
 
 
 def test_a_broken_connection_makes_suspect_at_once(members: Watched) -> None:
@@ -121,7 +124,7 @@ def test_a_broken_connection_makes_suspect_at_once(members: Watched) -> None:
     assert members.feed(PeerGone(D0.peer.address)) == [Changed()]
     assert members.state() is MemberState.SUSPECT
     assert members.feed(PeerGone("tcp://nobody")) == []
-    assert members.feed(beat(D0)) == [Changed()]
+    assert members.feed(beat(D0)) == [Returned(D0.peer.address), Changed()]
 
 
 def test_a_lost_worker_must_register_before_it_counts(members: Watched) -> None:
@@ -181,6 +184,17 @@ def test_the_end_of_a_process_never_met_is_passed_on_once(members: Watched) -> N
     assert members.feed(exited("prefill-7")) == []
     late = card("prefill-7")
     assert isinstance(members.feed(register(late))[0], Refused)
+
+
+def test_the_latest_proofs_are_kept_for_who_comes_later(members: Watched) -> None:
+    for incarnation in range(REPEATED_PROOFS + 2):
+        members.feed(exited("prefill-7", incarnation))
+    members.feed(register(D0))
+    members.feed(register(D0_AGAIN))
+    repeated = members.inner.proven()
+    assert len(repeated) == REPEATED_PROOFS
+    assert repeated[0] == process("prefill-7", 3)
+    assert repeated[-1] == D0.peer.process
 
 
 def test_draining_lasts_until_the_end(members: Watched) -> None:

@@ -194,6 +194,30 @@ def test_a_worker_that_could_never_hold_it_is_no_choice() -> None:
     assert choose(route(prompt=200), [tight], [D0]) == ("decode-0", None)
 
 
+def test_a_worker_whose_quarantine_leaves_too_little_is_no_choice() -> None:
+    """200 + 16 tokens need 14 blocks."""
+    kept = candidate("decode-0", WorkerLoad(blocks_free=13, blocks_quarantined=87))
+    assert choose(route(), [P0], [kept, candidate("decode-1", batch(40))])[0] == "decode-1"
+    suspect = candidate("decode-1", state=MemberState.SUSPECT)
+    assert choose(route(), [P0], [kept, suspect])[0] == "decode-1"
+    enough = candidate("decode-0", WorkerLoad(blocks_free=14, blocks_quarantined=86))
+    assert choose(route(), [P0], [enough])[0] == "decode-0"
+    # What it can't hold at once it doesn't prefill either.
+    both = candidate("both-0", WorkerLoad(blocks_free=12, blocks_quarantined=88), pool="both")
+    assert choose(route(), [both], [D0]) == ("decode-0", None)
+
+
+def test_a_quarantine_that_leaves_too_little_everywhere_is_an_overload() -> None:
+    kept = candidate("decode-0", WorkerLoad(blocks_free=13, blocks_quarantined=87))
+    small = candidate("decode-1", blocks=10)
+    made = LeastTtft(CONFIG).choose(route(), [P0], [kept, small])
+    assert isinstance(made, Declined)
+    assert made.kind is RefusalKind.OVERLOADED
+    assert made.retry_after_s == CONFIG.dead_after_ms / 1e3
+    assert "needs 14 KV blocks, and no worker has more than 13" in made.reason
+    assert choose(route(max_tokens=2_000), [P0], [kept])[0] == RefusalKind.TOO_LONG
+
+
 def test_too_long_says_what_would_fit() -> None:
     kind, reason = choose(route(prompt=1_000, max_tokens=602), [P0], [D0])
     assert kind == RefusalKind.TOO_LONG
@@ -263,6 +287,7 @@ loads = st.builds(
     decode_batch=st.integers(0, 80),
     decode_context_tokens=st.integers(0, 10_000),
     blocks_free=st.integers(0, 100),
+    blocks_quarantined=st.sampled_from([0, 0, 20, 90]),
 )
 costs = st.sampled_from([COST, CostModel(), CostModel(prefill=PrefillCost(per_token_s=0.0001))])
 transports = st.sampled_from(["nixl", "nixl", "tcp"])
@@ -322,8 +347,8 @@ def by_trying_all(
 ) -> tuple[float, tuple[str, str | None]] | None:
     """The rules again, one by one and over all pairs: (TTFT in s, names of D and P)."""
     demand = Demand.of(wanted, decode[0].card)
-    decode = [d for d in decode if demand.end_blocks <= d.card.blocks_total]
-    prefill = [p for p in prefill if demand.prompt_blocks <= p.card.blocks_total]
+    decode = [d for d in decode if demand.end_blocks <= usable_blocks(d)]
+    prefill = [p for p in prefill if demand.prompt_blocks <= usable_blocks(p)]
     alive = [d for d in decode if d.state is MemberState.ALIVE]
     decode = [d for d in alive if d.process not in wanted.avoid] or alive or decode
     prefill = [p for p in prefill if p.state is MemberState.ALIVE]
@@ -351,6 +376,10 @@ def by_trying_all(
     if alone is not None and (remote is None or alone[:2] <= (remote[0], remote[2])):
         return alone[0], (alone[2], None)
     return None if remote is None else (remote[0], (remote[3], remote[1]))
+
+
+def usable_blocks(worker: Candidate) -> int:
+    return worker.card.blocks_total - worker.figures.load.blocks_quarantined
 
 
 def remote_ttft_s(p: Candidate, d: Candidate, demand: Demand) -> float:

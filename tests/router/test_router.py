@@ -179,7 +179,42 @@ def test_a_replacement_at_the_old_address_keeps_its_connection() -> None:
     again = replace(D0, peer=Peer(process("decode-0", 2), D0.peer.address))
     actions = router.handle(register(again), 1.0)
     assert Forget(D0.peer.address) not in actions
-    assert actions[-1] == Send(D0.peer.address, Registered(ROUTER))
+    assert Send(D0.peer.address, Registered(ROUTER)) in actions
+
+
+def test_a_restarted_router_passes_on_what_the_launcher_told_it_before_anybody_joined() -> None:
+    """A decode worker keeps blocks in quarantine until it hears that their writer is dead."""
+    router = Router(process=ROUTER, config=config())
+    proof = WorkerLost(P0.peer.process, True)
+    assert router.handle(FromPeer(LAUNCHER, ProcessExited(P0.peer.process)), 0.0) == []
+    assert router.handle(register(D0), 0.5) == [
+        Send(D0.peer.address, Registered(ROUTER)),
+        Send(D0.peer.address, proof),
+    ]
+    told = sent(router.handle(SUBSCRIBE, 0.6), WorkerLost)
+    assert told == [(GATEWAY.address, proof)]
+    assert router.handle(SUBSCRIBE, 1.6) == []
+
+
+def test_a_worker_that_was_out_of_reach_hears_again_who_is_proven_gone() -> None:
+    router = router_with([P0, D0])
+    router.handle(PeerGone(D0.peer.address), 0.1)
+    router.handle(FromPeer(LAUNCHER, ProcessExited(P0.peer.process)), 0.2)
+    proof = (D0.peer.address, WorkerLost(P0.peer.process, True))
+    assert sent(router.handle(beat(D0), 0.3), WorkerLost) == [proof]
+    assert sent(router.handle(beat(D0), 0.4), WorkerLost) == []
+
+
+def test_what_a_quarantine_keeps_is_refused_until_it_ends() -> None:
+    router = router_with([P0, D0])
+    router.handle(beat(D0, WorkerLoad(blocks_free=10, blocks_quarantined=90)), 0.1)
+    refused = answer(router, route("a", prompt=200))
+    assert isinstance(refused, Refusal)
+    assert refused.kind is RefusalKind.OVERLOADED
+    assert refused.retry_after_s == 5.0
+    assert len(router.loads) == 0
+    router.handle(beat(D0), 0.3)
+    assert assigned(router, route("b", prompt=200)).decode == D0.peer
 
 
 def test_the_leaving_get_nothing_new() -> None:

@@ -64,6 +64,10 @@ class RouterMachine(RuleBasedStateMachine):
         self.proven: set[ProcessId] = set()
         self.reported: Counter[tuple[ProcessId, bool]] = Counter()
         self.losses_allowed: Counter[ProcessId] = Counter()
+        self.told: dict[str, set[ProcessId]] = {}
+        """Whose proven ends have reached a worker's address since it joined."""
+        self.cut_off: set[str] = set()
+        """Addresses that nothing reaches for now."""
         self.open: list[int] = []
         self.requests = 0
         self.feed(FromPeer(GATEWAY.process, Subscribe(GATEWAY)))
@@ -75,13 +79,15 @@ class RouterMachine(RuleBasedStateMachine):
         actions = self.router.handle(event, self.now_s)
         self.log.append((event, self.now_s, actions))
         for action in actions:
-            if isinstance(action, Send) and action.address == GATEWAY.address:
-                self.note_loss(action.message)
+            if isinstance(action, Send) and isinstance(action.message, WorkerLost):
+                self.note_loss(action.address, action.message)
         return actions
 
-    def note_loss(self, message: object) -> None:
-        if isinstance(message, WorkerLost):
-            self.reported[message.process, message.proven] += 1
+    def note_loss(self, address: str, lost: WorkerLost) -> None:
+        if address == GATEWAY.address:
+            self.reported[lost.process, lost.proven] += 1
+        elif lost.proven and address not in self.cut_off:
+            self.told.setdefault(address, set()).add(lost.process)
 
     # ---- what happens --------------------------------------------------------------------------
 
@@ -90,6 +96,7 @@ class RouterMachine(RuleBasedStateMachine):
         known = self.cards.get(name)
         incarnation = 1 if known is None else known.peer.process.incarnation + reborn
         mine = card(name, incarnation, blocks=BLOCKS[name.rsplit("-", 1)[0]])
+        self.cut_off.discard(mine.peer.address)
         actions = self.feed(register(mine))
         who = mine.peer.process
         welcome = Send(mine.peer.address, Registered(ROUTER)) in actions
@@ -109,6 +116,7 @@ class RouterMachine(RuleBasedStateMachine):
         mine = self.cards[data.draw(st.sampled_from(sorted(self.cards)))]
         load = WorkerLoad(prefill_tokens_queued=queued, blocks_free=free, running=1)
         before = self.now_s - self.heard_s[mine.peer.process]
+        self.cut_off.discard(mine.peer.address)
         self.feed(beat(mine, load))
         if before < DEAD_AFTER_S:
             self.heard_s[mine.peer.process] = self.now_s
@@ -126,6 +134,7 @@ class RouterMachine(RuleBasedStateMachine):
             self.wait(TICK_S)
             for mine in list(self.cards.values()):
                 if self.now_s - self.heard_s[mine.peer.process] < DEAD_AFTER_S:
+                    self.cut_off.discard(mine.peer.address)
                     self.feed(beat(mine))
                     self.heard_s[mine.peer.process] = self.now_s
 
@@ -145,6 +154,8 @@ class RouterMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def break_connection(self, data: st.DataObject) -> None:
         mine = self.cards[data.draw(st.sampled_from(sorted(self.cards)))]
+        self.told.pop(mine.peer.address, None)
+        self.cut_off.add(mine.peer.address)
         self.feed(PeerGone(mine.peer.address))
 
     @precondition(lambda self: self.open)
@@ -215,6 +226,15 @@ class RouterMachine(RuleBasedStateMachine):
                 assert times <= self.losses_allowed[who]
         for who in self.proven:
             assert self.reported[who, True] == 1
+
+    @invariant()
+    def whoever_listens_knows_all_the_dead(self) -> None:
+        for mine in self.cards.values():
+            who, address = mine.peer.process, mine.peer.address
+            silent = self.now_s - self.heard_s[who] >= DEAD_AFTER_S
+            if who in self.proven or who in self.leaving or silent or address in self.cut_off:
+                continue
+            assert self.told.get(address, set()) >= self.proven
 
     @invariant()
     def the_silent_are_lost(self) -> None:
