@@ -104,6 +104,14 @@ class RouterConfig(Section):
     """A request whose predicted TTFT lies, because of others' work, beyond this or beyond its own
     deadline is answered 429 at once."""
 
+    @model_validator(mode="after")
+    def _patient(self) -> Self:
+        if not self.heartbeat_ms < self.suspect_after_ms < self.dead_after_ms:
+            raise ValueError(
+                "heartbeat_ms must be below suspect_after_ms, and that below dead_after_ms"
+            )
+        return self
+
 
 class GatewayConfig(Section):
     """HTTP."""
@@ -135,6 +143,9 @@ class LaunchConfig(Section):
     restart_backoff_s: Positive = 0.5
     restart_backoff_max_s: Positive = 30.0
     stop_grace_s: Positive = 4.0
+    hung_grace_s: Annotated[float, Field(ge=0)] = 5.0
+    """A router or worker that runs, yet has shown no sign of life for `router.dead_after_ms`, is
+    killed and started again unless it comes back within this. 0: never (debuggers stop it too)."""
 
 
 def default_pools() -> tuple[PoolConfig, ...]:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 class IncrementalDetokenizer:
     """Turns a stream of token ids into a stream of text, in O(1) a token.
 
-    What `push` and finally `flush` return, concatenated, is exactly `Tokenizer.decode` of all
-    the ids. Bytes of an unfinished character are held back until it is whole, so no returned
-    piece ends in a broken one; U+FFFD stands only for bytes that can't become a character.
+    What `push` returns, concatenated, is exactly `Tokenizer.decode` of all the ids. Bytes of an
+    unfinished character are held back until it is whole, and never shown where the stream ends
+    before that; U+FFFD stands only for bytes that can't become a character.
 
     Args:
         table: of the tokenizer (`tokenizer.table`).
@@ -35,7 +35,3 @@ class IncrementalDetokenizer:
             self._strip = False
             data = data.removeprefix(b" ")
         return self._utf8.decode(data)
-
-    def flush(self) -> str:
-        """The end of the stream: a replacement character for an unfinished one, else nothing."""
-        return self._utf8.decode(b"", final=True)

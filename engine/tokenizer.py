@@ -1,5 +1,6 @@
 """Text to token ids and back, and chat messages to text. Loads no torch."""
 
+import codecs
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -73,7 +74,8 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[int], *, keep_leading_space: bool = False) -> str:
-        """Text of `ids`, without special tokens. Bytes that make no character become U+FFFD.
+        """Text of `ids`, without special tokens. Bytes that make no character become U+FFFD; an
+        unfinished character at the end is left out.
 
         Args:
             keep_leading_space: see IncrementalDetokenizer.
@@ -87,7 +89,7 @@ class Tokenizer:
         )
         if table.strips_space and not keep_leading_space:
             data = data.removeprefix(b" ")
-        return data.decode("utf-8", errors="replace")
+        return codecs.getincrementaldecoder("utf-8")(errors="replace").decode(data)
 
     def token_bytes(self, token: int) -> bytes:
         """What `token` stands for; a special token's name, nothing for an id without a token."""

@@ -14,8 +14,6 @@ class Detokenizer(Protocol):
 
     def push(self, token: int) -> str: ...
 
-    def flush(self) -> str: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Delta:
@@ -58,6 +56,11 @@ class ChoiceStream:
     def ended(self) -> bool:
         return self.finish is not None
 
+    @property
+    def missing(self) -> int | None:
+        """The position that later tokens wait for; None: none does."""
+        return len(self.tokens) if self._early else None
+
     def forget_early(self) -> None:
         """The attempt is lost: what can't be delivered yet will be generated again."""
         self._early.clear()
@@ -82,8 +85,6 @@ class ChoiceStream:
         """Append one token in its turn; returns the text that may be shown."""
         shown = sampled.finish is not FinishReason.STOP
         piece = self._detokenizer.push(sampled.token) if shown else ""
-        if sampled.finish is not None:
-            piece += self._detokenizer.flush()
         scanning = len(self.tokens) >= self._min_tokens
         scan = self._scanner.push(piece) if scanning else Scan(piece, stopped=False)
         self.tokens.append(sampled.token)

@@ -8,3 +8,7 @@ QUIET_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 )
 """For whoever starts a worker, unless the operator has set them: UCX logs to *stdout* by default,
 and both libraries shout about a dead peer, which is an ordinary event to us."""
+
+LOOPBACK_ENVIRONMENT: Mapping[str, str] = MappingProxyType({"UCX_NET_DEVICES": "lo"})
+"""For workers of one host: UCX otherwise listens, without authentication, on every network the
+machine has. Shared memory and CMA aren't network devices and stay in use."""

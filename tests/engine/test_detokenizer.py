@@ -27,7 +27,7 @@ NAMES = st.sampled_from(["bytes", "spm", "smollm2"])
 
 def stream(tokenizer: Tokenizer, ids: list[int], keep: bool = False) -> list[str]:
     detokenizer = IncrementalDetokenizer(tokenizer.table, keep_leading_space=keep)
-    return [*map(detokenizer.push, ids), detokenizer.flush()]
+    return list(map(detokenizer.push, ids))
 
 
 @given(st.data(), NAMES, st.booleans())
@@ -70,8 +70,8 @@ def test_a_character_waits_for_its_last_byte(tokenizers: dict[str, Tokenizer], n
     else:
         ids = [first + byte for byte in "🜚".encode()]
     assert len(ids) > 1
-    assert stream(tokenizer, ids) == [*[""] * (len(ids) - 1), "🜚", ""]
-    assert stream(tokenizer, ids[:-1])[-1] == "\ufffd"
+    assert stream(tokenizer, ids) == [*[""] * (len(ids) - 1), "🜚"]
+    assert "".join(stream(tokenizer, ids[:-1])) == tokenizer.decode(ids[:-1]) == ""
 
 
 def test_whole_decoding_agrees_with_the_library(tokenizers: dict[str, Tokenizer]) -> None:
@@ -87,8 +87,8 @@ def test_the_prefix_space(tokenizers: dict[str, Tokenizer]) -> None:
     assert tokenizer.token_text(ids[0]) == " the"
     assert tokenizer.decode([1, *ids, *ids]) == "the the"
     assert tokenizer.decode(ids, keep_leading_space=True) == " the"
-    assert stream(tokenizer, [1, *ids, *ids]) == ["", "the", " the", ""]
-    assert stream(tokenizer, ids, keep=True) == [" the", ""]
+    assert stream(tokenizer, [1, *ids, *ids]) == ["", "the", " the"]
+    assert stream(tokenizer, ids, keep=True) == [" the"]
 
 
 def test_special_tokens_stay_out_of_the_text(tokenizers: dict[str, Tokenizer]) -> None:
@@ -103,7 +103,7 @@ def test_special_tokens_stay_out_of_the_text(tokenizers: dict[str, Tokenizer]) -
 
 def test_a_character_over_a_special_token(tokenizers: dict[str, Tokenizer]) -> None:
     assert tokenizers["bytes"].decode([0xC3, 258, 0xA9]) == "é"
-    assert stream(tokenizers["bytes"], [0xC3, 258, 0xA9]) == ["", "", "é", ""]
+    assert stream(tokenizers["bytes"], [0xC3, 258, 0xA9]) == ["", "", "é"]
 
 
 def test_added_tokens_that_are_not_special_are_text(tmp_path: Path) -> None:

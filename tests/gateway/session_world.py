@@ -57,10 +57,6 @@ class LetterDetokenizer:
         text, self._half = self._half + chr(token), ""
         return text
 
-    def flush(self) -> str:
-        text, self._half = "\ufffd" * bool(self._half), ""
-        return text
-
 
 class World:
     """Feeds one session and remembers everything it did."""

@@ -28,6 +28,8 @@ from wire.messages import (
     Fault,
     HandoffReport,
     Heartbeat,
+    KvAbort,
+    KvReleased,
     Leaving,
     Peer,
     PrefillReport,
@@ -206,3 +208,13 @@ async def test_a_worker_that_shuts_down_sends_its_requests_elsewhere(tmp_path: P
         heard.append(failed)
     assert heard[0].attempt == long.attempt
     assert heard[0].fault is Fault.PEER
+
+
+@pytest.mark.parametrize("role", [PoolRole.PREFILL, PoolRole.BOTH])
+async def test_an_abort_of_an_unknown_attempt_is_answered(tmp_path: Path, role: PoolRole) -> None:
+    """A decode worker whose Prefill was lost with a connection waits for just this word."""
+    async with workers(tmp_path, role) as (office, (p,)):
+        stranger = Attempt(RequestId("lost"), Epoch(1))
+        office.channel.send(p.address, KvAbort(stranger, "timeout", office.channel.address))
+        (released,) = await office.until(KvReleased)
+        assert released.attempt == stranger
