@@ -17,7 +17,7 @@ from tests.e2e.running import RANDOM_MODEL, Running, deployment
 ASKED = {
     "model": "default",
     "prompt": "Once upon a time",
-    "max_tokens": 400,
+    "max_tokens": 150,
     "ignore_eos": True,
     "seed": 5,
 }
@@ -51,13 +51,15 @@ def stream_text(client: httpx.Client, on_first: Any = None) -> str:
 
 
 def test_a_stream_survives_its_decode_worker(pairs: Running) -> None:
+    pids = {row["name"]: row["pid"] for row in pairs.status()}
+    lost = pairs.metrics()["baton_attempts_lost_total"]
     with pairs.client() as client:
         undisturbed = stream_text(client)
         disturbed = stream_text(
-            client,
-            lambda headers: os.kill(pairs.pid_of(headers["x-baton-decode"]), signal.SIGKILL),
+            client, lambda headers: os.kill(pids[headers["x-baton-decode"]], signal.SIGKILL)
         )
     assert disturbed == undisturbed
+    assert pairs.metrics()["baton_attempts_lost_total"] == lost + 1
     wait_for_all_ready(pairs)
     pairs.wait_until_idle()
 
@@ -67,15 +69,20 @@ def test_requests_survive_a_prefill_worker(pairs: Running) -> None:
         with pairs.client() as client:
             answer = client.post(
                 "/v1/completions",
-                json={**ASKED, "prompt": [number] * 2_000, "max_tokens": 8},
+                json={**ASKED, "prompt": [number] * 6_000, "max_tokens": 8},
             )
             assert answer.status_code == 200, answer.text
             return int(answer.json()["usage"]["completion_tokens"])
 
+    pid = pairs.pid_of("prefill-0")
+    lost = pairs.metrics()["baton_attempts_lost_total"]
     with ThreadPoolExecutor(12) as threads:
         answers = [threads.submit(one, number) for number in range(12)]
-        os.kill(pairs.pid_of("prefill-0"), signal.SIGKILL)
+        while not pairs.metrics()['baton_worker_running{worker="prefill-0"}']:
+            pass  # heartbeats tell when it is in the middle of them
+        os.kill(pid, signal.SIGKILL)
         assert [answer.result() for answer in answers] == [8] * 12
+    assert pairs.metrics()["baton_attempts_lost_total"] > lost
     wait_for_all_ready(pairs)
     pairs.wait_until_idle()
 
