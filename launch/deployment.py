@@ -13,9 +13,11 @@ from core.clock import Clock, MonotonicClock
 from core.environment import child_environment
 from core.errors import BugError
 from core.ids import ProcessId, WorkerName, new_incarnation
-from kv_transfer.transports.nixl_environment import QUIET_ENVIRONMENT
+from kv_transfer.transports.nixl_environment import LOOPBACK_ENVIRONMENT, QUIET_ENVIRONMENT
 from launch.child_process import ChildProcess
 from launch.display import Display
+from launch.hang_watch import HangWatch
+from launch.lookout import Lookout
 from launch.plan import ChildPlan, DeploymentPlan, thread_environment
 from launch.report import NoticeLine, StateLine
 from launch.role_spec import RoleSpec
@@ -28,6 +30,7 @@ from launch.supervision import (
     Exited,
     Kill,
     KillRequested,
+    Missing,
     Recovered,
     Reported,
     Restarting,
@@ -75,6 +78,7 @@ class Deployment:
         self._key_file = slot.private_dir / "channel.key"
         self._identity = ProcessId(WorkerName("launcher"), new_incarnation())
         self._channel: Channel | None = None
+        self._lookout: Lookout | None = None
         self._stops = 0
         self._ready = False
         self._file = DeploymentFile(
@@ -94,22 +98,35 @@ class Deployment:
         """Start all and keep them alive until `stop`, or until the start has failed.
 
         Raises:
-            SetupError: the key file can't be written.
+            SetupError: the key file can't be written, or no port be had.
         """
         keys = DeploymentKeys.create()
         keys.save(self._key_file)
         self._channel = Channel(self._identity, keys, self._clock)
-        drain = asyncio.create_task(_drain(self._channel), name="launcher-drain")
         try:
-            ended = self._perform_all(self._supervisor.start(self._clock.now_s()))
-            while ended is None:
-                event = await self._next_event()
-                ended = self._perform_all(self._supervisor.handle(event, self._clock.now_s()))
+            await self._channel.bind(self._plan.bind_host)
+            self._lookout = Lookout(
+                self._channel,
+                self._plan.router_address,
+                HangWatch(self._plan.config),
+                self._clock,
+                self._events.put_nowait,
+            )
+            async with asyncio.TaskGroup() as tasks:
+                lookout = tasks.create_task(self._lookout.run(), name="launcher-lookout")
+                ended = await self._supervise()
+                lookout.cancel()
             return ended
         finally:
             await self._kill_the_rest()
-            drain.cancel()
             await self._channel.close()
+
+    async def _supervise(self) -> AllEnded:
+        ended = self._perform_all(self._supervisor.start(self._clock.now_s()))
+        while ended is None:
+            event = await self._next_event()
+            ended = self._perform_all(self._supervisor.handle(event, self._clock.now_s()))
+        return ended
 
     # ---- what children say; called on the event loop -------------------------------------------
 
@@ -142,7 +159,10 @@ class Deployment:
             return Tick()
 
     def _perform_all(self, actions: list[Action]) -> AllEnded | None:
-        self._display.update(self._supervisor.views)
+        views = self._supervisor.views
+        self._display.update(views)
+        if self._lookout is not None:
+            self._lookout.update(views)
         ended = None
         for action in actions:
             if isinstance(action, AllEnded):
@@ -159,12 +179,18 @@ class Deployment:
             case Terminate(process):
                 if child := self._children.get(process):
                     child.terminate()
-            case Kill(process):
+            case Kill(process, reason):
                 if child := self._children.get(process):
-                    _log.warning("killing %s: it didn't end in time", process)
+                    _log.warning("killing %s: %s", process, reason)
                     child.kill()
             case TellRouter(process):
                 self._tell_router(process)
+            case Missing(name, reason, patience_s):
+                text = f"{name} is silent: {reason}"
+                if patience_s is not None:
+                    text += f"; it is killed in {patience_s:g} s unless it comes back"
+                _log.info("%s", text)
+                self._display.notice("warning", text)
             case Restarting(name, reason, delay_s):
                 text = f"{name} died: {reason}; it is started again in {delay_s:g} s"
                 _log.info("%s", text)
@@ -191,7 +217,8 @@ class Deployment:
                 self._plan.command,
                 lambda report_fd: self._write_spec(process, child, cores, report_fd),
                 child_environment(
-                    thread_environment(len(child.cores)), unless_set=QUIET_ENVIRONMENT
+                    thread_environment(len(child.cores)),
+                    unless_set={**QUIET_ENVIRONMENT, **LOOPBACK_ENVIRONMENT},
                 ),
                 self,
             )
@@ -254,9 +281,3 @@ class Deployment:
                     await self._events.get()
         if self._children:
             raise BugError(f"not reaped: {', '.join(map(str, self._children))}")
-
-
-async def _drain(channel: Channel) -> None:
-    """Nobody writes to the launcher; a broken connection to the router mends itself."""
-    while True:
-        _log.debug("channel: %s", await channel.receive())

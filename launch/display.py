@@ -17,6 +17,7 @@ from launch.supervision import ChildView
 
 STYLES = {
     ChildState.READY: "green",
+    ChildState.LOST: "red",
     ChildState.BACKING_OFF: "red",
     ChildState.STOPPING: "yellow",
     ChildState.ENDED: "dim",

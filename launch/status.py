@@ -11,7 +11,7 @@ from rich.table import Table
 from launch.run_slot import DeploymentFile, running_deployments
 
 EXIT_NONE_RUNS = 1
-STATE_STYLES = {"ready": "green", "backing-off": "red", "stopping": "yellow"}
+STATE_STYLES = {"ready": "green", "lost": "red", "backing-off": "red", "stopping": "yellow"}
 
 
 def status(root: Path, as_json: bool, console: Console) -> int:

@@ -65,6 +65,29 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """It runs, yet shows no sign of life, or none that reaches us."""
+
+    process: ProcessId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A lost one is back."""
+
+    process: ProcessId
+
+
+@dataclass(frozen=True, slots=True)
+class Hung:
+    """A lost one isn't back after its time of grace."""
+
+    process: ProcessId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     pass
 
@@ -79,7 +102,7 @@ class Tick:
     """Time has passed; due at `Supervisor.next_deadline_s` at the latest."""
 
 
-Event = Reported | Exited | StopRequested | KillRequested | Tick
+Event = Reported | Exited | Lost | Found | Hung | StopRequested | KillRequested | Tick
 
 # ---- actions -----------------------------------------------------------------------------------
 
@@ -101,6 +124,7 @@ class Kill:
     """SIGKILL."""
 
     process: ProcessId
+    reason: str = "it didn't end in time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +132,16 @@ class TellRouter:
     """This worker process is proven dead."""
 
     process: ProcessId
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """For the operator's eyes: nobody hears of a child. `patience_s`: it is killed after that;
+    None: never."""
+
+    name: str
+    reason: str
+    patience_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +174,6 @@ class AllEnded:
     setup: bool
 
 
-Action = Spawn | Terminate | Kill | TellRouter | Restarting | Recovered | AllReady | AllEnded
+Action = (
+    Spawn | Terminate | Kill | TellRouter | Missing | Restarting | Recovered | AllReady | AllEnded
+)

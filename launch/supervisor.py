@@ -17,8 +17,12 @@ from launch.supervision import (
     ChildView,
     Event,
     Exited,
+    Found,
+    Hung,
     Kill,
     KillRequested,
+    Lost,
+    Missing,
     Recovered,
     Reported,
     ReportedState,
@@ -114,6 +118,12 @@ class Supervisor:
                 actions += self._reported(event, now_s)
             case Exited():
                 actions += self._exited(event, now_s)
+            case Lost():
+                actions += self._lost(event, now_s)
+            case Found():
+                actions += self._found(event, now_s)
+            case Hung():
+                actions += self._hung(event, now_s)
             case StopRequested():
                 self._begin_stop(now_s)
             case KillRequested():
@@ -151,9 +161,11 @@ class Supervisor:
                 return self._became_ready(child, now_s)
         return []
 
-    def _became_ready(self, child: _Child, now_s: float) -> list[Action]:
+    def _became_ready(
+        self, child: _Child, now_s: float, by: ChildEvent = ChildEvent.READY
+    ) -> list[Action]:
         was = child.life.state
-        actions = self._fire(child, ChildEvent.READY, now_s)
+        actions = self._fire(child, by, now_s)
         if child.life.state is ChildState.READY and was is not ChildState.READY:
             child.ever_ready = True
             child.deadline_s = now_s + self._config.restart_backoff_max_s
@@ -163,6 +175,33 @@ class Supervisor:
                 # A restarted router has forgotten whose writes are over.
                 actions += [TellRouter(process) for process in self._exits]
         return actions
+
+    def _lost(self, event: Lost, now_s: float) -> list[Action]:
+        child = self._current(event.process)
+        if child is None:
+            return []
+        was = child.life.state
+        self._fire(child, ChildEvent.LOST, now_s, event.reason)
+        if was is not ChildState.READY:
+            return []
+        child.deadline_s = None  # it doesn't stay up, and Hung comes from outside
+        child.detail = event.reason
+        return [Missing(child.spec.name, event.reason, self._config.hung_grace_s or None)]
+
+    def _found(self, event: Found, now_s: float) -> list[Action]:
+        child = self._current(event.process)
+        if child is None:
+            return []
+        if child.life.state is ChildState.LOST:
+            child.detail = ""
+        return self._became_ready(child, now_s, ChildEvent.FOUND)
+
+    def _hung(self, event: Hung, now_s: float) -> list[Action]:
+        child = self._current(event.process)
+        if child is None or child.life.state is not ChildState.LOST:
+            return []
+        child.detail = event.reason
+        return self._fire(child, ChildEvent.TIMEOUT, now_s, event.reason)
 
     def _exited(self, event: Exited, now_s: float) -> list[Action]:
         child = self._current(event.process)
@@ -208,6 +247,10 @@ class Supervisor:
         return Restarting(child.spec.name, child.detail, delay_s)
 
     def _out_of_time(self, child: _Child, now_s: float) -> list[Action]:
+        if child.life.state is ChildState.LOST and child.process is not None:
+            hung = f"it hung ({child.detail}) and was killed"
+            child.failed_with = Reported(child.process, ReportedState.FAILED, hung)
+            return [Kill(child.process, f"it hangs: {child.detail}")]
         if self._stop_from_s is None:
             said = f" (last: {child.detail})" if child.detail else ""
             late = f"not ready within {self._config.ready_timeout_s:g} s{said}"

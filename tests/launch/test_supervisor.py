@@ -13,8 +13,11 @@ from launch.supervision import (
     ChildSpec,
     Event,
     Exited,
+    Found,
+    Hung,
     Kill,
     KillRequested,
+    Lost,
     Recovered,
     Reported,
     ReportedState,
@@ -287,7 +290,10 @@ STEPS = st.lists(
         st.tuples(st.just("advance"), st.floats(0, 20)),
         st.tuples(st.just("exit"), st.integers(0, 3)),
         st.tuples(
-            st.sampled_from(["loading", "ready", "failed", "setup", "stale"]), st.integers(0, 3)
+            st.sampled_from(
+                ["loading", "ready", "failed", "setup", "stale", "lost", "found", "hung"]
+            ),
+            st.integers(0, 3),
         ),
         st.tuples(st.sampled_from(["stop", "kill"]), st.just(0)),
     ),
@@ -310,6 +316,12 @@ def _play(deployment: Deployment, what: str, which: float) -> None:
             pass
         case "exit":
             deployment.exit(name)
+        case "lost":
+            deployment.tell(Lost(deployment.living[name], "silent"))
+        case "found":
+            deployment.tell(Found(deployment.living[name]))
+        case "hung":
+            deployment.tell(Hung(deployment.living[name], "silent"))
         case "setup":
             deployment.report(name, ReportedState.FAILED, "no GPU", setup=True)
         case _:
