@@ -7,6 +7,7 @@ from core.errors import ClientError
 MAX_TOP_LOGPROBS = 20
 MAX_CHOICES = 64
 MAX_LOGIT_BIAS = 1_024
+MAX_STOP_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,12 @@ class SamplingParams:
             raise ClientError(
                 f"logit_bias holds at most {MAX_LOGIT_BIAS} tokens, not {len(self.logit_bias)}",
                 param="logit_bias",
+            )
+        if len(self.stop_token_ids) > MAX_STOP_TOKENS:
+            raise ClientError(
+                f"stop_token_ids holds at most {MAX_STOP_TOKENS} tokens, "
+                f"not {len(self.stop_token_ids)}",
+                param="stop_token_ids",
             )
         if any(not -100.0 <= bias <= 100.0 for _, bias in self.logit_bias):
             raise ClientError("logit_bias values must be in [-100, 100]", param="logit_bias")

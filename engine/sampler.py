@@ -9,6 +9,7 @@ torch's time for argmax, and sorts in fixed order.
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -42,8 +43,10 @@ class Sampler:
             specs: R of them, row by row.
 
         Raises:
-            BugError: the shape is wrong, or a row holds NaN or no finite maximum; names the
-                row's attempt.
+            BugError: the shape is wrong, or a row of the model's logits holds NaN or no finite
+                maximum; names the row's attempt. What a request asks for never raises: where its
+                bans leave no token, they don't hold, and where its bias and penalties leave the
+                range of float32 for every token, neither do they.
         """
         if logits.shape != (len(specs), self._vocab_size) or logits.dtype != torch.float32:
             raise BugError(
@@ -100,9 +103,8 @@ def _draw(row: Row, spec: SampleSpec) -> Drawn:
     _check_maximum(float(row[best]), spec)
     if _plain_greedy(spec):
         return Drawn(best)
-    row = _adjusted(row, spec)
+    row = _drawable(row, spec)
     best = int(row.argmax())
-    _check_maximum(float(row[best]), spec)
     if params.temperature < _GREEDY_BELOW:
         token = best
     else:
@@ -110,6 +112,18 @@ def _draw(row: Row, spec: SampleSpec) -> Drawn:
     if params.logprobs is None:
         return Drawn(token)
     return Drawn(token, _logprobs(row, token, params.logprobs))
+
+
+def _drawable(row: Row, spec: SampleSpec) -> Row:
+    """The adjusted row if it holds a token to draw; else the one without bans, else the model's.
+
+    One request's parameters must not end the step of all others, let alone the worker. The gateway
+    refuses what it can foresee (`gateway.sampling_fields`)."""
+    for wanted in (spec, replace(spec, banned=())):
+        adjusted = _adjusted(row, wanted)
+        if adjusted is row or math.isfinite(float(adjusted.max())):
+            return adjusted
+    return row
 
 
 def _adjusted(row: Row, spec: SampleSpec) -> Row:

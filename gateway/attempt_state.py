@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from core.ids import Attempt, ProcessId
 from gateway.choice_stream import ChoiceStream
+from gateway.token_gap import TokenGap
 from wire.messages import Assignment, Fault, Peer
 
 
@@ -16,6 +17,7 @@ class AttemptState:
         self.prefill: Peer | None = None
         self.decoding = False
         """D has said that the KV is there: from now on it needs P no more."""
+        self.gap = TokenGap(choices)
         self._choices = choices
         self._base_tokens = [len(choice.tokens) for choice in choices]
 
@@ -33,6 +35,18 @@ class AttemptState:
     def is_served_by(self, process: ProcessId) -> bool:
         return any(peer.process == process for peer in self.peers())
 
+    @property
+    def delivered(self) -> bool:
+        """Whether anything new came of it."""
+        counts = zip(self._choices, self._base_tokens, strict=True)
+        return any(len(choice.tokens) > base for choice, base in counts)
+
+    def tokens_from(self, process: ProcessId) -> None:
+        """Tokens of this attempt came from `process`. D gives none before it has the KV, so they
+        prove what its Progress says, which may be lost."""
+        if self.prefill is not None and not self.is_prefill_worker(process):
+            self.decoding = True
+
     def needs_prefill_worker(self) -> bool:
         """P matters until its first tokens are here and D has all it needs to go on alone."""
         first_tokens = all(
@@ -47,6 +61,11 @@ class AttemptState:
 
     def is_prefill_worker(self, process: ProcessId) -> bool:
         return self.prefill is not None and self.prefill.process == process
+
+    def owes(self, position: int | None) -> Peer | None:
+        """Who should have sent the token at `position` (None: whichever is next)."""
+        from_prefill = position is not None and position in self._base_tokens
+        return self.prefill if from_prefill and self.prefill is not None else self.decode
 
     def blamed(self, sender: ProcessId, fault: Fault) -> Peer | None:
         """Whom the next attempt had better avoid when `sender` reports `fault`."""

@@ -22,6 +22,9 @@ from gateway.sse import to_json
 BODY_TIMEOUT_S = 60.0
 """A client that takes longer to send its body is told so: a connection isn't held for ever."""
 
+INLINE_BODY_BYTES = 64 << 10
+"""Larger bodies are parsed in a thread: a body of the largest size takes half a second."""
+
 ModelBody = TypeVar("ModelBody", bound=GenerationBody)
 
 
@@ -69,7 +72,9 @@ class GenerationHandler:
             raise too_large from None
         except TimeoutError:
             raise RequestTimeout("The body of the request did not arrive in time.") from None
-        return parse_body(model, data)
+        if len(data) <= INLINE_BODY_BYTES:
+            return parse_body(model, data)
+        return await asyncio.to_thread(parse_body, model, data)
 
     def _envelope(self, prepared: Prepared, body: GenerationBody) -> Envelope:
         return Envelope(

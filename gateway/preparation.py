@@ -20,6 +20,8 @@ MAX_ANSWERS = 128
 """Of one HTTP request: prompts times choices."""
 INLINE_CHARS = 4_096
 """Longer texts are tokenised in a thread: the loop has other streams to serve."""
+MESSAGE_CHARS = 64
+"""What a message costs the template by itself, in characters of text."""
 TOKENISING_AT_ONCE = 2
 """Threads for that; further long texts wait their turn rather than take all cores."""
 
@@ -53,14 +55,14 @@ class Preparation:
         ClientError: what was asked for can't be given.
         """
         self._model.require(body.model)
-        messages = [message.for_template() for message in body.messages]
         tokenizer = self._model.tokenizer
 
         def tokenise() -> list[int]:
+            messages = [message.for_template() for message in body.messages]
             text = tokenizer.render_chat(messages, variables=body.chat_template_kwargs)
             return tokenizer.encode(text, add_special=False)
 
-        prompt = await self._aside(tokenise, sum(len(message["content"]) for message in messages))
+        prompt = await self._aside(tokenise, _chat_chars(body))
         asked = body.max_tokens
         if body.max_completion_tokens is not None:
             asked = body.max_completion_tokens
@@ -83,10 +85,11 @@ class Preparation:
                 param="prompt",
             )
         request_id = new_request_id("cmpl")
+        chars = sum(len(prompt) for prompt in body.prompt)  # many short ones are a long one
         generations, echoes = [], []
         for index, prompt in enumerate(body.prompt):
             own_id = request_id if len(body.prompt) == 1 else RequestId(f"{request_id}-{index}")
-            tokens = await self._prompt_tokens(prompt)
+            tokens = await self._prompt_tokens(prompt, chars)
             generations.append(
                 self._generation(
                     own_id,
@@ -116,7 +119,12 @@ class Preparation:
         return Generation(
             request=request_id,
             prompt=tuple(prompt),
-            sampling=sampling_of(body, max_tokens=max_tokens, vocab=self._model.vocab),
+            sampling=sampling_of(
+                body,
+                max_tokens=max_tokens,
+                vocab=self._model.vocab,
+                eos_token_ids=self._model.tokenizer.eos_token_ids,
+            ),
             slo=slo_of(body.slo, headers, self._config.slo_classes),
             stop=tuple(dict.fromkeys(body.stop)),
             cache_salt=body.cache_salt or "",
@@ -148,10 +156,10 @@ class Preparation:
             )
         return asked
 
-    async def _prompt_tokens(self, prompt: str | list[int]) -> list[int]:
+    async def _prompt_tokens(self, prompt: str | list[int], chars: int) -> list[int]:
         if isinstance(prompt, str):
             text = prompt
-            return await self._aside(lambda: self._model.tokenizer.encode(text), len(text))
+            return await self._aside(lambda: self._model.tokenizer.encode(text), chars)
         for token in prompt:
             if not 0 <= token < self._model.vocab:
                 raise ClientError(
@@ -169,3 +177,20 @@ class Preparation:
             return work()
         async with self._tokenising:
             return await asyncio.to_thread(work)
+
+
+def _chat_chars(body: ChatBody) -> int:
+    """How much work a chat is, in characters: whatever the template may look at counts. Stops
+    counting where it's clear that the work goes aside."""
+    chars = 0
+    for name, value in (body.chat_template_kwargs or {}).items():
+        # What lies inside may be of any size.
+        chars += INLINE_CHARS if isinstance(value, list | dict) else len(name) + len(str(value))
+        if chars >= INLINE_CHARS:
+            return chars
+    for message in body.messages:
+        chars += MESSAGE_CHARS + len(message.role) + len(message.name or "")
+        chars += len(message.content or "")
+        if chars >= INLINE_CHARS:
+            return chars
+    return chars

@@ -7,7 +7,7 @@ answer goes on where it stopped. Exactly one of Finished, Failed and Cancelled c
 
 from collections.abc import Callable
 
-from core.errors import BugError, DeadlineExceeded, NoWorker
+from core.errors import BatonError, BugError, DeadlineExceeded, NoWorker
 from core.ids import Attempt, Epoch, ProcessId
 from core.lifecycle import Lifecycle
 from core.request import SampledToken
@@ -16,6 +16,7 @@ from gateway.attempt_state import AttemptState
 from gateway.choice_stream import ChoiceStream, Delta, Detokenizer
 from gateway.fault_errors import fault_error, refusal_error
 from gateway.generation import Generation
+from gateway.lost_attempts import LostAttempts
 from gateway.request_record import RequestRecord
 from gateway.router_question import RouterQuestion
 from gateway.session_actions import (
@@ -27,7 +28,6 @@ from gateway.session_actions import (
     SessionAction,
     Started,
     ToRouter,
-    ToWorker,
     Usage,
 )
 from gateway.session_events import (
@@ -41,11 +41,10 @@ from gateway.session_events import (
     Tick,
     WorkerGone,
 )
-from gateway.session_messages import ask_router, submit
+from gateway.session_messages import ask_router, cancels, submit
 from wire.messages import (
     Assignment,
     AttemptFailed,
-    Cancel,
     Fault,
     HandoffReport,
     Message,
@@ -75,15 +74,13 @@ class RequestSession:
         sampling = generation.sampling
         self._generation = generation
         self._gateway = gateway
-        self._max_attempts = max_attempts
         self._life = Lifecycle(REQUEST_TABLE, str(generation.request))
         self._choices = [
             ChoiceStream(choice, new_detokenizer(), generation.stop, sampling.min_tokens)
             for choice in range(sampling.choices)
         ]
         self._current = AttemptState(Attempt(generation.request, Epoch(0)), self._choices)
-        self._avoid: dict[ProcessId, None] = {}
-        self._dead: set[ProcessId] = set()
+        self._losses = LostAttempts(max_attempts)
         self._deadline_s = now_s + generation.slo.deadline_ms / 1e3
         self._question = RouterQuestion(now_s)
         self.record = RequestRecord(received_s=now_s, prompt_tokens=len(generation.prompt))
@@ -104,8 +101,8 @@ class RequestSession:
     @property
     def wake_s(self) -> float:
         """When a Tick is due at the latest."""
-        question_s = self._question.wake_s()
-        return self._deadline_s if question_s is None else min(self._deadline_s, question_s)
+        times_s = (self._deadline_s, self._question.wake_s(), self._current.gap.wake_s())
+        return min(time_s for time_s in times_s if time_s is not None)
 
     @property
     def story(self) -> str:
@@ -134,7 +131,7 @@ class RequestSession:
             case ClientGone():
                 return self._fire(RequestEvent.ABORT, now_s, "client gone", Cancelled())
             case Broken(error):
-                return self._fire(RequestEvent.GIVE_UP, now_s, error.message, Failed(error))
+                return self._give_up(error, now_s)
             case Tick():
                 return self._tick(now_s)
 
@@ -159,7 +156,7 @@ class RequestSession:
                         self._left_ms(now_s),
                     )
                 case RequestAction.CANCEL_WORKERS:
-                    done += self._cancel_workers(why)
+                    done += cancels(self._current, self._losses, why)
                 case RequestAction.SETTLE:
                     done.append(ToRouter(Settled(self.attempt)))
                 case RequestAction.ANSWER:
@@ -180,6 +177,10 @@ class RequestSession:
         for choice in self._choices:
             choice.forget_early()
         self._current = AttemptState(self.attempt.next(), self._choices)
+        pause_s = self._losses.pause_s()
+        if pause_s:
+            self._question.postpone(now_s + pause_s)
+            return over
         return [*over, *self._ask(now_s)]
 
     def _ask(self, now_s: float) -> Actions:
@@ -194,24 +195,17 @@ class RequestSession:
             self._gateway,
             self._choices,
             self._left_ms(now_s),
-            tuple(self._avoid),
+            self._losses.avoid,
         )
-
-    def _cancel_workers(self, reason: str) -> Actions:
-        """To both, whatever they are believed to hold; a cancel is remembered where it's early.
-        A process that is proven dead gets none: nothing of it is left."""
-        return [
-            ToWorker(peer, Cancel(self.attempt, reason))
-            for peer in self._current.peers()
-            if peer.process not in self._dead
-        ]
 
     # ---- messages -------------------------------------------------------------------------------
 
     def _hear(self, sender: ProcessId, message: Message, now_s: float) -> Actions:
         if isinstance(message, Tokens):
             ours = self._current.is_served_by(sender)
-            return self._tokens(message, now_s) if ours else [Ignored("a former worker's tokens")]
+            if not ours:
+                return [Ignored("a former worker's tokens")]
+            return self._tokens(sender, message, now_s)
         if message.attempt != self.attempt:
             return [Ignored(f"stale {type(message).__name__}")]
         match message:
@@ -252,13 +246,14 @@ class RequestSession:
         if not self._awaits_assignment():
             return []
         self._question.repeated(now_s)
-        return [self._route(now_s)]
+        return [self._route(now_s)] if self._question.is_open else []
 
     def _progress(self, stage: Stage, now_s: float) -> Actions:
         before = (self.state, self._current.decoding)
         done: Actions = []
         if stage is Stage.DECODING:
             self._current.decoding = True
+            self._current.gap.heard(now_s)
             done += self._fire_if_possible(RequestEvent.DECODE_STARTED, now_s)
         else:
             done += self._fire_if_possible(RequestEvent.RESERVED, now_s)
@@ -275,8 +270,10 @@ class RequestSession:
 
     # ---- tokens ---------------------------------------------------------------------------------
 
-    def _tokens(self, message: Tokens, now_s: float) -> Actions:
+    def _tokens(self, sender: ProcessId, message: Tokens, now_s: float) -> Actions:
         done: Actions = []
+        if any(item.attempt == self.attempt for item in message.items):
+            self._current.tokens_from(sender)
         for item in message.items:
             if self._life.ended:
                 done.append(Ignored("after the end"))
@@ -284,6 +281,7 @@ class RequestSession:
                 done.append(Ignored("stale token"))
             else:
                 done += self._token(item.sampled, now_s)
+        self._current.gap.heard(now_s)
         return done
 
     def _token(self, sampled: SampledToken, now_s: float) -> Actions:
@@ -312,21 +310,22 @@ class RequestSession:
     def _completed(self, now_s: float) -> Actions:
         # Workers know of their own ends; only a stop string leaves them generating.
         by_text = any(choice.stopped_by_text for choice in self._choices)
-        cancels = self._cancel_workers("stop") if by_text else []
+        stops = cancels(self._current, self._losses, "stop") if by_text else []
         record = self.record
         usage = Usage(record.prompt_tokens, record.completion_tokens, record.cached_tokens)
-        return cancels + self._fire(
-            RequestEvent.COMPLETED, now_s, "every choice has ended", Finished(usage)
-        )
+        why = "every choice has ended"
+        return [*stops, *self._fire(RequestEvent.COMPLETED, now_s, why, Finished(usage))]
 
     # ---- losses ---------------------------------------------------------------------------------
 
     def _worker_gone(self, process: ProcessId, proven: bool, now_s: float) -> Actions:
-        if proven and self._current.is_served_by(process):
-            self._dead.add(process)
+        if proven:
+            self._losses.process_ended(process, now_s)
         for peer in self._current.needed_peers():
             if peer.process == process:
                 return self._lost(f"{process.name} is lost", peer, Fault.PEER, now_s)
+        if self._losses.poisonous and not self._current.delivered:
+            return self._give_up_poison(now_s)  # the proof of an earlier attempt's second death
         return []
 
     def _unreachable(self, address: str, now_s: float) -> Actions:
@@ -341,25 +340,31 @@ class RequestSession:
         if current.is_prefill_worker(sender) and not current.needs_prefill_worker():
             return [Ignored("late failure of the prefill worker")]
         if failed.fault is Fault.CALLER:
-            error = fault_error(failed.fault, failed.reason)
-            return self._fire(RequestEvent.GIVE_UP, now_s, failed.reason, Failed(error))
+            return self._give_up(fault_error(failed.fault, failed.reason), now_s)
         why = f"{sender.name}: {failed.reason}"
         if failed.fault is Fault.US:
-            error = fault_error(failed.fault, why)
-            return self._fire(RequestEvent.GIVE_UP, now_s, why, Failed(error))
+            return self._give_up(fault_error(failed.fault, why), now_s)
         blamed = current.blamed(sender, failed.fault)
         return self._lost(why, blamed, failed.fault, now_s)
 
     def _lost(self, why: str, blamed: Peer | None, fault: Fault, now_s: float) -> Actions:
-        if blamed is not None:
-            self._avoid[blamed.process] = None
-        if self.attempt.epoch < self._max_attempts:
+        self._losses.add(self._current, blamed, now_s)
+        if self._losses.poisonous:
+            return self._give_up_poison(now_s)
+        if not self._losses.exhausted:
             self._question.be_patient(now_s)
             lost = AttemptLost(self.attempt, why)
             return [lost, *self._fire(RequestEvent.ATTEMPT_LOST, now_s, why)]
-        story = f"{why}; given up after {self.attempt.epoch} attempts"
-        error = fault_error(fault, story)
-        return self._fire(RequestEvent.GIVE_UP, now_s, story, Failed(error))
+        count = self._losses.fruitless
+        story = f"{why}; given up after {count} attempts in a row without a new token"
+        return self._give_up(fault_error(fault, story), now_s)
+
+    def _give_up_poison(self, now_s: float) -> Actions:
+        why = f"workers died on two attempts ({self._losses.dead}), so it isn't tried again"
+        return self._give_up(fault_error(Fault.PEER, why), now_s)
+
+    def _give_up(self, error: BatonError, now_s: float) -> Actions:
+        return self._fire(RequestEvent.GIVE_UP, now_s, error.message, Failed(error))
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -372,6 +377,9 @@ class RequestSession:
             late = DeadlineExceeded(f"not finished within the deadline of {limit_ms:g} ms")
             return self._fire(RequestEvent.TIMEOUT, now_s, "deadline", Failed(late))
         if self._question.is_silent(now_s):
-            error = NoWorker("the router doesn't answer")
-            return self._fire(RequestEvent.GIVE_UP, now_s, error.message, Failed(error))
+            return self._give_up(NoWorker("the router doesn't answer"), now_s)
+        stall = self._current.gap.stall(now_s)
+        if stall is not None:
+            blamed = self._current.owes(stall.position)
+            return self._lost(stall.why, blamed, Fault.PEER, now_s)
         return self._ask(now_s) if self._question.is_due(now_s) else []

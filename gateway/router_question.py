@@ -25,6 +25,15 @@ class RouterQuestion:
     def asked(self, now_s: float) -> None:
         self._open_since_s, self._ask_again_s = now_s, None
 
+    @property
+    def is_open(self) -> bool:
+        """The router owes an answer."""
+        return self._open_since_s is not None
+
+    def postpone(self, until_s: float) -> None:
+        """To be asked then, and not before."""
+        self._open_since_s, self._ask_again_s = None, until_s
+
     def repeated(self, now_s: float) -> None:
         """Asked anew because the connection broke: the router's silence goes on counting, but
         its next answer may come from one that hasn't heard from its workers yet."""

@@ -10,9 +10,12 @@ from gateway.openai_models import ChatBody, CompletionBody, GenerationBody
 SEED_MASK = (1 << 64) - 1
 
 
-def sampling_of(body: GenerationBody, *, max_tokens: int, vocab: int) -> SamplingParams:
+def sampling_of(
+    body: GenerationBody, *, max_tokens: int, vocab: int, eos_token_ids: tuple[int, ...]
+) -> SamplingParams:
     """Raises:
-    ClientError: a value out of its range, or a token id beyond the vocabulary.
+    ClientError: a value out of its range, a token id beyond the vocabulary, or no token left to
+        begin the answer with.
     """
     choices = 1 if body.n is None else body.n
     if not 1 <= choices <= MAX_CHOICES:
@@ -22,7 +25,7 @@ def sampling_of(body: GenerationBody, *, max_tokens: int, vocab: int) -> Samplin
             f"min_tokens ({body.min_tokens}) is greater than max_tokens ({max_tokens}).",
             param="min_tokens",
         )
-    return SamplingParams(
+    params = SamplingParams(
         temperature=_given(body.temperature, 1.0),
         # -1 is how some servers spell "off".
         top_k=0 if body.top_k in (None, -1) else body.top_k or 0,
@@ -40,6 +43,21 @@ def sampling_of(body: GenerationBody, *, max_tokens: int, vocab: int) -> Samplin
         logprobs=_top_logprobs(body),
         choices=choices,
     )
+    _require_a_first_token(params, vocab, eos_token_ids)
+    return params
+
+
+def _require_a_first_token(
+    params: SamplingParams, vocab: int, eos_token_ids: tuple[int, ...]
+) -> None:
+    """Below min_tokens, workers ban what would end the answer (`engine.finish.banned_tokens`)."""
+    ends = set(params.stop_token_ids) | set(() if params.ignore_eos else eos_token_ids)
+    if params.min_tokens and len([token for token in ends if token < vocab]) >= vocab:
+        raise ClientError(
+            f"min_tokens ({params.min_tokens}) bans the tokens that would end the answer, and "
+            f"with these stop_token_ids that is all {vocab} of them.",
+            param="stop_token_ids",
+        )
 
 
 def _given(value: float | None, default: float) -> float:

@@ -1,4 +1,4 @@
-"""The two messages a session writes at length: the question to the router, the order to D."""
+"""The messages a session writes: the question to the router, the order to D, the end of both."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,9 @@ from core.request import Request
 from gateway.attempt_state import AttemptState
 from gateway.choice_stream import ChoiceStream
 from gateway.generation import Generation
+from gateway.lost_attempts import LostAttempts
 from gateway.session_actions import ToRouter, ToWorker
-from wire.messages import Peer, Route, RoutePath, Submit
+from wire.messages import Cancel, Peer, Route, RoutePath, Submit
 
 
 def ask_router(
@@ -63,3 +64,13 @@ def submit(
     )
     message = Submit(request=request, gateway=gateway, prefill=current.prefill)
     return [ToWorker(current.decode, message)]
+
+
+def cancels(current: AttemptState, losses: LostAttempts, reason: str) -> list[ToWorker]:
+    """To both workers, whatever they are believed to hold; a cancel is remembered where it's early.
+    A process that is proven dead gets none: nothing of it is left."""
+    return [
+        ToWorker(peer, Cancel(current.attempt, reason))
+        for peer in current.peers()
+        if not losses.has_ended(peer.process)
+    ]

@@ -8,6 +8,7 @@ from core.sampling import (
     FIELD_NAMES,
     MAX_CHOICES,
     MAX_LOGIT_BIAS,
+    MAX_STOP_TOKENS,
     MAX_TOP_LOGPROBS,
     SamplingParams,
 )
@@ -50,6 +51,13 @@ def test_a_table_of_biases_is_bounded() -> None:
     SamplingParams(logit_bias=tuple((token, 1.0) for token in range(MAX_LOGIT_BIAS)))
     with pytest.raises(ClientError, match="at most"):
         SamplingParams(logit_bias=tuple((token, 1.0) for token in range(MAX_LOGIT_BIAS + 1)))
+
+
+def test_stop_tokens_are_bounded() -> None:
+    SamplingParams(stop_token_ids=tuple(range(MAX_STOP_TOKENS)))
+    with pytest.raises(ClientError, match="at most") as caught:
+        SamplingParams(stop_token_ids=tuple(range(MAX_STOP_TOKENS + 1)))
+    assert caught.value.param == "stop_token_ids"
 
 
 def test_every_number_has_limits() -> None:

@@ -74,9 +74,25 @@ def test_a_row_without_a_largest_logit_is_a_bug(bad: list[float], temperature: f
         draw(bad, spec(temperature=temperature))
 
 
-def test_a_row_with_everything_banned_is_a_bug() -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_bans_that_leave_no_token_do_not_hold(temperature: float) -> None:
+    """One request's parameters must not end the step of all others."""
+    row, everything = [1.0, 2.0, 0.5], (0, 1, 2)
+    params: dict[str, Any] = {"temperature": temperature, "logit_bias": ((0, 90.0),), "logprobs": 1}
+    unbanned = draw(row, spec(**params))
+    assert draw(row, spec(banned=everything, **params)) == unbanned
+    assert unbanned.token == 0, "the bias holds nevertheless"
     with pytest.raises(BugError, match="req-1#1"):
-        draw([1.0, 2.0], spec(banned=(0, 1)))
+        draw([math.nan, 0.0, 0.0], spec(banned=everything, **params))
+
+
+def test_bans_that_leave_only_what_the_model_rules_out_do_not_hold() -> None:
+    assert draw([1.0, -math.inf], spec(banned=(0,))).token == 0
+
+
+def test_penalties_that_leave_no_token_do_not_hold() -> None:
+    out_of_range = spec(temperature=0.0, prompt=(0, 1), repetition_penalty=1_000.0)
+    assert draw([-3e38, -2e38], out_of_range).token == 1
 
 
 def test_shapes_are_checked() -> None:

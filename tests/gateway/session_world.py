@@ -18,7 +18,7 @@ from gateway.session_actions import (
     ToRouter,
     ToWorker,
 )
-from gateway.session_events import Begin, Heard, SessionEvent
+from gateway.session_events import Begin, Heard, SessionEvent, Tick
 from wire.messages import (
     Assignment,
     Cancel,
@@ -117,6 +117,11 @@ class World:
     ) -> list[SessionAction]:
         sampled = SampledToken(choice, position, ord(letter), finish)
         return self.hear(sender, Tokens((TokenItem(self.session.attempt, sampled),)))
+
+    def wait(self) -> list[SessionAction]:
+        """Until the session wants to be woken."""
+        self.now_s = self.session.wake_s
+        return self.do(Tick())
 
     # ---- coming out -----------------------------------------------------------------------------
 

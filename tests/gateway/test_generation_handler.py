@@ -1,6 +1,9 @@
 """Generations over HTTP: what reaches the workers, what comes back, who may leave when."""
 
 import asyncio
+import io
+import json
+import time
 from typing import Any
 
 import pytest
@@ -238,3 +241,35 @@ async def test_many_at_once_end_once_each(gateway: Gateway) -> None:
     settled = gateway.deployment.settled
     assert len(settled) == len(set(settled)) == 100
     assert gateway.deployment.open_attempts == 0
+
+
+async def test_health_answers_while_the_largest_chat_is_prepared(gateway: Gateway) -> None:
+    """Messages with nothing in them are work for the template all the same."""
+    body = io.BytesIO(json.dumps({"messages": [{"role": "user", "content": ""}] * 60_000}).encode())
+
+    async def ask() -> int:
+        json_type = {"content-type": "application/json"}
+        async with gateway.http.post(CHAT, data=body, headers=json_type) as response:
+            return response.status
+
+    begun_s = time.perf_counter()
+    asked = asyncio.create_task(ask())
+    longest_s = 0.0
+    while not asked.done():
+        before_s = time.perf_counter()
+        async with gateway.http.get("/health") as response:
+            assert response.status == 200
+        longest_s = max(longest_s, time.perf_counter() - before_s)
+    took_s = time.perf_counter() - begun_s
+    assert await asked == 400
+    assert longest_s < took_s / 3
+
+
+async def test_an_answer_that_may_begin_with_nothing_is_refused(gateway: Gateway) -> None:
+    """Such a request would leave the sampler no token to draw, or the caller a table too long."""
+    stops = list(range(257))
+    status, error = await refused(
+        gateway, TEXT, prompt=[1] * 40, min_tokens=2, stop_token_ids=stops
+    )
+    assert (status, error["param"]) == (400, "stop_token_ids")
+    assert gateway.deployment.submits == []

@@ -1,14 +1,16 @@
 """Bodies into generations."""
 
 import asyncio
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from core.config import Config, GatewayConfig
 from core.errors import ClientError, PromptTooLong, UnknownModel
 from gateway.openai_models import ChatBody, CompletionBody
-from gateway.preparation import INLINE_CHARS, Preparation
+from gateway.preparation import INLINE_CHARS, MESSAGE_CHARS, Preparation
 from gateway.served_model import ServedModel
 from tests.gateway.fake_deployment import token_text
 
@@ -21,6 +23,13 @@ def preparation(model: ServedModel) -> Preparation:
 def chat(content: str = "hi", **fields: object) -> ChatBody:
     messages = [{"role": "user", "content": content}]
     return ChatBody.model_validate({"messages": messages, **fields})
+
+
+def messages(count: int, **fields: object) -> ChatBody:
+    """With nothing in them."""
+    return ChatBody.model_validate(
+        {"messages": [{"role": "user", "content": "", **fields} for _ in range(count)]}
+    )
 
 
 def text(prompt: object, **fields: object) -> CompletionBody:
@@ -49,6 +58,53 @@ async def test_each_prompt_is_a_generation_with_its_own_id(preparation: Preparat
 async def test_a_long_text_is_tokenised_aside(preparation: Preparation) -> None:
     with pytest.raises(PromptTooLong, match=f"{INLINE_CHARS} tokens"):
         await preparation.completion(text("x" * INLINE_CHARS), {})
+
+
+class TracedTokenizer:
+    """Notes in which threads it is used."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._tokenizer = model.tokenizer
+        self.threads: set[threading.Thread] = set()
+
+    def __getattr__(self, name: str) -> object:
+        if name in ("render_chat", "encode"):
+            self.threads.add(threading.current_thread())
+        return getattr(self._tokenizer, name)
+
+
+MANY = INLINE_CHARS // MESSAGE_CHARS
+
+
+@pytest.mark.parametrize(
+    ("body", "aside"),
+    [
+        (chat(), False),
+        (chat("x" * INLINE_CHARS), True),
+        (chat(chat_template_kwargs={"enable_thinking": False}), False),
+        (chat(chat_template_kwargs={"a": "x" * INLINE_CHARS}), True),
+        (chat(chat_template_kwargs={"x" * INLINE_CHARS: 1}), True),
+        (chat(chat_template_kwargs={"documents": [{}]}), True),
+        (messages(MANY // 2), False),
+        (messages(MANY), True),
+        (messages(1, name="x" * INLINE_CHARS), True),
+        (text("x"), False),
+        (text(["x" * 100] * 20), False),
+        (text(["x" * 100] * 41), True),
+    ],
+)
+async def test_all_that_makes_work_counts(
+    model: ServedModel, body: ChatBody | CompletionBody, aside: bool
+) -> None:
+    tokenizer = TracedTokenizer(model)
+    traced = replace(model, tokenizer=tokenizer)  # type: ignore[arg-type]  # has what is used
+    preparation = Preparation(traced, Config())
+    prepare = preparation.chat if isinstance(body, ChatBody) else preparation.completion
+    try:
+        await prepare(body, {})  # type: ignore[arg-type]  # each gets its own
+    except PromptTooLong:
+        assert aside
+    assert (threading.current_thread() not in tokenizer.threads) is aside
 
 
 async def test_a_very_long_text_does_not_stop_the_loop(preparation: Preparation) -> None:

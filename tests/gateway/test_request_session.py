@@ -224,6 +224,7 @@ def test_a_failed_attempt_is_tried_again_elsewhere(
 ) -> None:
     world = World().begin()
     fail(world, sender, fault)
+    world.wait()
     assert world.state() is RequestState.ROUTED
     assert world.routes()[-1].avoid == (avoided.process,)
 
@@ -246,6 +247,8 @@ def test_attempts_are_limited(fault: Fault, error: type[Exception]) -> None:
         assert not world.session.ended
         world.assign()
         fail(world, D, fault)
+        if not world.session.ended:
+            world.wait()
     assert type(failure(world)) is error
     assert len(world.routes()) == 3
 
@@ -328,8 +331,9 @@ def test_the_deadline_ends_it() -> None:
 
 def test_time_left_shrinks_from_attempt_to_attempt() -> None:
     world = World(deadline_ms=1_000.0).begin()
-    world.now_s += 0.4
+    world.now_s += 0.3
     fail(world, D, Fault.PEER)
+    world.wait()
     assert world.routes()[-1].deadline_left_ms == pytest.approx(600.0)
 
 

@@ -15,22 +15,27 @@ def chat(**fields: object) -> ChatBody:
 
 
 def test_defaults_are_openais() -> None:
-    params = sampling_of(chat(), max_tokens=9, vocab=300)
+    params = sampling_of(chat(), max_tokens=9, vocab=300, eos_token_ids=(258,))
     assert (params.temperature, params.top_p, params.choices, params.max_tokens) == (1, 1, 1, 9)
     assert (params.top_k, params.min_p, params.repetition_penalty) == (0, 0, 1)
     assert params.logprobs is None
 
 
 def test_a_seed_is_drawn_where_none_is_given() -> None:
-    seeds = {sampling_of(chat(), max_tokens=1, vocab=300).seed for _ in range(8)}
+    seeds = {
+        sampling_of(chat(), max_tokens=1, vocab=300, eos_token_ids=(258,)).seed for _ in range(8)
+    }
     assert len(seeds) == 8
     for given_seed, seed in ((0, 0), (-1, (1 << 64) - 1), (1 << 64, 0)):
-        assert sampling_of(chat(seed=given_seed), max_tokens=1, vocab=300).seed == seed
+        assert (
+            sampling_of(chat(seed=given_seed), max_tokens=1, vocab=300, eos_token_ids=(258,)).seed
+            == seed
+        )
 
 
 def test_logprobs_of_both_endpoints() -> None:
     def of(body: ChatBody | CompletionBody) -> int | None:
-        return sampling_of(body, max_tokens=1, vocab=300).logprobs
+        return sampling_of(body, max_tokens=1, vocab=300, eos_token_ids=(258,)).logprobs
 
     assert of(chat(logprobs=True)) == 0
     assert of(chat(logprobs=True, top_logprobs=4)) == 4
@@ -48,7 +53,32 @@ def test_only_plain_numbers_are_token_ids(name: str) -> None:
         name.isascii() and name.isdecimal() and int(name) < 300
     )
     if plain:
-        assert sampling_of(body, max_tokens=1, vocab=300).logit_bias == ((int(name), 1.0),)
+        assert sampling_of(body, max_tokens=1, vocab=300, eos_token_ids=(258,)).logit_bias == (
+            (int(name), 1.0),
+        )
     else:
         with pytest.raises(ClientError):
-            sampling_of(body, max_tokens=1, vocab=300)
+            sampling_of(body, max_tokens=1, vocab=300, eos_token_ids=(258,))
+
+
+@pytest.mark.parametrize(
+    ("ignore_eos", "stops", "refused"), [(0, 6, 0), (0, 7, 1), (1, 7, 0), (1, 8, 1)]
+)
+def test_an_answer_must_have_a_token_to_begin_with(
+    ignore_eos: int, stops: int, refused: int
+) -> None:
+    """With min_tokens, what would end the answer is banned: some token must be left."""
+
+    def of(min_tokens: int) -> object:
+        body = chat(
+            min_tokens=min_tokens, stop_token_ids=list(range(stops)), ignore_eos=bool(ignore_eos)
+        )
+        return sampling_of(body, max_tokens=4, vocab=8, eos_token_ids=(7, 99))
+
+    of(0)
+    if not refused:
+        of(2)
+        return
+    with pytest.raises(ClientError, match="min_tokens") as error:
+        of(2)
+    assert error.value.param == "stop_token_ids"
