@@ -49,7 +49,8 @@ class ChatClient:
     def __init__(
         self, url: str, api_key: str | None, model: str, temperature: float | None = None
     ) -> None:
-        self._url = url.rstrip("/")
+        bare = url.rstrip("/").removesuffix("/v1")  # as other clients want it
+        self._url = bare if "://" in bare else f"http://{bare}"
         self._fields: dict[str, object] = {"model": model}
         if temperature is not None:
             self._fields["temperature"] = temperature

@@ -235,7 +235,7 @@ class Deployment:
             role=child.role,
             name=child.name,
             incarnation=process.incarnation,
-            config=plan.config,
+            config=plan.config_for(child.role),
             pool=child.pool,
             prepared_model=None if is_router else plan.prepared_model,
             key_file=self._key_file,

@@ -56,6 +56,13 @@ class DeploymentPlan:
     def url(self) -> str:
         return http_url(self.config.gateway.host, self.config.gateway.port)
 
+    def config_for(self, role: RoleKind) -> Config:
+        """What a child is told: the key that clients must send concerns the gateway alone."""
+        if role is RoleKind.GATEWAY:
+            return self.config
+        secretless = self.config.gateway.model_copy(update={"api_key": None})
+        return self.config.model_copy(update={"gateway": secretless})
+
     @property
     def children(self) -> tuple[ChildPlan, ...]:
         """Router, workers, gateway."""

@@ -119,7 +119,8 @@ def check_model_fits(config: Config, spec: ModelSpec) -> None:
     """Contexts against the model, KV pools against contexts.
 
     Raises:
-        ConfigError: the context is longer than the model's, or a pool can't hold one request.
+        ConfigError: the context is longer than the model's, a pool can't hold one request, or all
+            pools together exceed the machine.
     """
     longest = config.model.max_context
     if longest is not None and longest > spec.max_context:
@@ -131,11 +132,18 @@ def check_model_fits(config: Config, spec: ModelSpec) -> None:
         layout = spec.kv_layout(engine.block_tokens, config.model.dtype)
         place = f"pools[{index}].engine.kv_bytes" if pool.engine else "engine.kv_bytes"
         check_pool(engine, layout, longest or spec.max_context, place)
+    pools_bytes, total_bytes = _pools_bytes(config), psutil.virtual_memory().total
+    if pools_bytes > total_bytes:
+        raise ConfigError(
+            "engine.kv_bytes",
+            f"the KV pools take {format_size(pools_bytes)} together, and this machine has "
+            f"{format_size(total_bytes)} of memory in all",
+        )
 
 
 def memory_warning(config: Config, weights_bytes: int) -> str | None:
     """Said when the KV pools and the shared weights exceed the memory that is free."""
-    pools_bytes = sum(config.engine_of(p).kv_bytes * p.replicas for p in config.pools)
+    pools_bytes = _pools_bytes(config)
     free_bytes = psutil.virtual_memory().available
     if pools_bytes + weights_bytes <= free_bytes:
         return None
@@ -143,6 +151,10 @@ def memory_warning(config: Config, weights_bytes: int) -> str | None:
         f"KV pools ({format_size(pools_bytes)}) and weights ({format_size(weights_bytes)}) exceed "
         f"the {format_size(free_bytes)} of memory that are free; see --kv-bytes"
     )
+
+
+def _pools_bytes(config: Config) -> int:
+    return sum(config.engine_of(pool).kv_bytes * pool.replicas for pool in config.pools)
 
 
 _Info = tuple[socket.AddressFamily, socket.SocketKind, int, tuple[Any, ...]]

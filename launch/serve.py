@@ -185,7 +185,7 @@ def ready_text(plan: DeploymentPlan, elapsed_s: float, log_dir: Path) -> str:
         role: sum(pool.replicas for pool in config.pools if pool.role is role) for role in PoolRole
     }
     workers = ", ".join(f"{count} {role}" for role, count in counts.items() if count)
-    key = " -H 'Authorization: Bearer '$BATON_API_KEY" if config.gateway.api_key else ""
+    key = " -H 'Authorization: Bearer YOUR_API_KEY'" if config.gateway.api_key else ""
     body = json.dumps(
         {
             "model": "default",

@@ -44,3 +44,17 @@ def test_urls_that_a_client_on_this_machine_can_use() -> None:
 def test_threads() -> None:
     assert thread_environment(3)["OMP_NUM_THREADS"] == "3"
     assert thread_environment(0)["OMP_NUM_THREADS"] == "1"
+
+
+def test_only_the_gateway_is_told_the_clients_key() -> None:
+    config = Config(gateway=GatewayConfig(api_key="secret"))
+    plan = DeploymentPlan(
+        config=config,
+        cores=deal_cores(range(2), config.pools),
+        prepared_model=Path("/m"),
+        model_name="m",
+        router_port=20_001,
+    )
+    assert plan.config_for(RoleKind.GATEWAY).gateway.api_key == "secret"
+    for role in (RoleKind.ROUTER, RoleKind.WORKER):
+        assert plan.config_for(role).gateway.api_key is None

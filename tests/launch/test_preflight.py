@@ -120,6 +120,11 @@ def test_a_pool_that_cannot_hold_one_request_is_refused_at_its_place() -> None:
     check_model_fits(Config(engine=one_mib, model=small), SPEC)
 
 
+def test_pools_beyond_the_whole_machine_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"KV pools take 20 TiB together, and this machine has"):
+        check_model_fits(Config(engine=EngineConfig(kv_bytes=10 << 40)), SPEC)
+
+
 def test_memory() -> None:
     assert memory_warning(Config(engine=EngineConfig(kv_bytes=1 << 20)), 1) is None
     warning = memory_warning(Config(engine=EngineConfig(kv_bytes=1 << 60)), 1)
