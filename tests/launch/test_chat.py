@@ -106,7 +106,7 @@ async def test_a_wrong_key_and_a_missing_server_are_setup_problems(server: Serve
     server.url = "http://127.0.0.1:1"
     with pytest.raises(SetupError, match=r"nothing answers at .* baton serve"):
         await talk(server, "Hi")
-    server.url = "nonsense"
+    server.url = "http://[nonsense"
     with pytest.raises(SetupError, match="is no URL"):
         await talk(server, "Hi")
 
