@@ -15,6 +15,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.page_handler import PageHandler
 from gateway.preparation import Preparation
 from gateway.readiness import Readiness
+from gateway.same_origin import same_origin
 from gateway.served_model import ServedModel
 
 STOP_TIMEOUT_S = 1.0
@@ -33,7 +34,11 @@ def build_app(
     limit = config.gateway.max_body_bytes
     app = web.Application(
         client_max_size=limit,
-        middlewares=[answer_errors, bearer_auth(config.gateway.api_key)],
+        middlewares=[
+            answer_errors,
+            same_origin(config.gateway),
+            bearer_auth(config.gateway.api_key),
+        ],
     )
     generations = GenerationHandler(dispatcher, Preparation(model, config), model, limit)
     info = InfoHandler(dispatcher, readiness, metrics, model)

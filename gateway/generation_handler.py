@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+import zlib
 from typing import TypeVar
 
 from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError
 
 from core.errors import BodyTooLarge, ClientError
 from gateway.answer import Answer
@@ -70,6 +72,9 @@ class GenerationHandler:
                 data = await request.read()
         except web.HTTPRequestEntityTooLarge:
             raise too_large from None
+        except (web.RequestPayloadError, ContentEncodingError, zlib.error):
+            encoding = request.headers.get("Content-Encoding", "")
+            raise ClientError(f"The body of the request is not valid '{encoding}'.") from None
         except TimeoutError:
             raise RequestTimeout("The body of the request did not arrive in time.") from None
         if len(data) <= INLINE_BODY_BYTES:

@@ -15,7 +15,7 @@ from wire.messages import Peer
 PAUSES_S = (0.1, 0.4, 1.6)
 """Before the next attempt, by how many in a row were lost without a new token; the last one goes
 on. After an attempt that delivered there is no pause: its client is reading."""
-PROOF_PAUSE_S = 0.5
+PROOF_PAUSE_S = 1.0
 """The least pause from the second loss on: if its worker has died, the launcher's word is here by
 then, and there is no third."""
 DEATHS_ALLOWED = 2

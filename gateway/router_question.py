@@ -4,8 +4,10 @@ from wire.messages import Refusal, RefusalKind
 
 RESUME_PATIENCE_S = 30.0
 """A request that lost its worker waits this long for another before it is refused: a worker's
-restart takes seconds, and the client has waited or read already. A first attempt is refused at
-once."""
+restart takes seconds, and the client has waited or read already. A first attempt that is too
+much for now is refused at once."""
+RESTART_PATIENCE_S = 12.0
+"""Any request waits so long for a worker where there is none: a lost one is being restarted."""
 ROUTER_PATIENCE_S = 5.0
 """The same while the router may have been restarted and not yet know its workers."""
 ROUTER_SILENCE_S = 15.0
@@ -21,6 +23,7 @@ class RouterQuestion:
         self._open_since_s: float | None = None
         self._ask_again_s: float | None = None
         self._patient_until_s = now_s
+        self._begun_s = now_s
 
     def asked(self, now_s: float) -> None:
         self._open_since_s, self._ask_again_s = now_s, None
@@ -50,7 +53,10 @@ class RouterQuestion:
         """Whether this refusal isn't final; then `is_due` says when to ask again."""
         wait_s = min(max(refusal.retry_after_s, ASK_AGAIN_MIN_S), ASK_AGAIN_MAX_S)
         self.answered()
-        if refusal.kind is RefusalKind.TOO_LONG or now_s + wait_s >= self._patient_until_s:
+        patient_until_s = self._patient_until_s
+        if refusal.kind is RefusalKind.NO_WORKER:
+            patient_until_s = max(patient_until_s, self._begun_s + RESTART_PATIENCE_S)
+        if refusal.kind is RefusalKind.TOO_LONG or now_s + wait_s >= patient_until_s:
             return False
         self._ask_again_s = now_s + wait_s
         return True

@@ -149,6 +149,7 @@ function settle(failure, { asked, message, body }) {
     if (!prompt.value) {
       prompt.value = question.content;
       fitPrompt();
+      scrollDown(); // the box has grown over the end of the conversation
     }
   }
   prompt.focus();

@@ -149,6 +149,13 @@ async def test_a_default_of_max_tokens_is_cut_to_the_context(gateway: Gateway) -
     assert gateway.deployment.submits[1].request.sampling.max_tokens == 12
 
 
+async def test_what_is_not_the_encoding_it_says(gateway: Gateway) -> None:
+    headers = {"Content-Encoding": "gzip"}
+    async with gateway.http.post(CHAT, data=b"xxxx", headers=headers) as response:
+        assert response.status == 400
+        assert "not valid 'gzip'" in (await response.json())["error"]["message"]
+
+
 async def test_what_is_not_json(gateway: Gateway) -> None:
     async with gateway.http.post(CHAT, data=b"{nonsense") as response:
         assert response.status == 400

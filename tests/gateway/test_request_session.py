@@ -16,7 +16,7 @@ from core.errors import (
 )
 from core.request import FinishReason, SampledToken
 from core.request_lifecycle import RequestState
-from gateway.router_question import RESUME_PATIENCE_S, ROUTER_SILENCE_S
+from gateway.router_question import RESTART_PATIENCE_S, RESUME_PATIENCE_S, ROUTER_SILENCE_S
 from gateway.session_actions import Cancelled, Failed, Finished, Ignored, Usage
 from gateway.session_events import (
     Begin,
@@ -142,7 +142,6 @@ def test_repeated_stale_and_foreign_messages_are_counted_and_change_nothing() ->
     ("kind", "error"),
     [
         (RefusalKind.OVERLOADED, Overloaded),
-        (RefusalKind.NO_WORKER, NoWorker),
         (RefusalKind.TOO_LONG, PromptTooLong),
     ],
 )
@@ -157,6 +156,20 @@ def test_a_refused_first_attempt_is_answered_at_once(
     assert world.state() is RequestState.REJECTED
     if isinstance(refused, CapacityError):
         assert refused.retry_after_s == 3.0
+
+
+def test_a_request_waits_for_a_worker_that_is_being_restarted_but_not_for_ever() -> None:
+    world = World()
+    world.do(Begin())
+    refuse(world, RefusalKind.NO_WORKER)
+    assert world.state() is RequestState.ROUTED
+    asked = len(world.routes())
+    world.now_s += 1.5
+    world.do(Tick())
+    assert len(world.routes()) == asked + 1
+    world.now_s += RESTART_PATIENCE_S
+    refuse(world, RefusalKind.NO_WORKER)
+    assert type(failure(world)) is NoWorker
 
 
 def test_a_lost_decode_worker_is_replaced_and_the_answer_goes_on() -> None:

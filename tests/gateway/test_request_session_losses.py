@@ -48,7 +48,7 @@ def test_a_request_outlives_a_flapping_link_of_seconds() -> None:
         world.assign()
     assert type(failure(world)) is PeerLost
     assert len(world.routes()) == 4
-    assert world.now_s - begun_s == pytest.approx(sum(PAUSES_S), abs=0.2)
+    assert world.now_s - begun_s >= sum(PAUSES_S)
 
 
 def test_attempts_that_deliver_do_not_use_up_the_limit() -> None:
