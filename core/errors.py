@@ -55,6 +55,11 @@ class Unauthorized(ClientError):
     code = "invalid_api_key"
 
 
+class Forbidden(ClientError):
+    http_status = 403
+    code = "forbidden"
+
+
 class BodyTooLarge(ClientError):
     http_status = 413
     code = "request_too_large"

@@ -18,7 +18,7 @@ ALL: list[type[BatonError]] = [
     if isinstance(value, type) and issubclass(value, BatonError) and value is not BatonError
 ]
 STATUSES: dict[type[BatonError], set[int]] = {
-    ClientError: {400, 401, 404, 413},
+    ClientError: {400, 401, 403, 404, 413},
     SetupError: {500},
     CapacityError: {429, 503, 504},
     PeerError: {502},
