@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from core.ids import Attempt, ProcessId
+from core.request import SampledToken
 from gateway.choice_stream import ChoiceStream
 from gateway.token_gap import TokenGap
 from wire.messages import Assignment, Fault, Peer
@@ -46,6 +47,11 @@ class AttemptState:
         prove what its Progress says, which may be lost."""
         if self.prefill is not None and not self.is_prefill_worker(process):
             self.decoding = True
+
+    def is_first(self, sampled: SampledToken) -> bool:
+        """Whether it is its choice's first of this attempt: P says it, and D once more when it has
+        the KV, in case P's word was lost."""
+        return sampled.position == self._base_tokens[sampled.choice]
 
     def needs_prefill_worker(self) -> bool:
         """P matters until its first tokens are here and D has all it needs to go on alone."""

@@ -290,7 +290,8 @@ class RequestSession:
             return [Ignored("token out of place")]
         choice = self._choices[sampled.choice]
         if not choice.is_new(sampled.position):
-            return [Ignored("repeated token")]
+            expected = self._current.is_first(sampled)
+            return [] if expected else [Ignored("repeated token")]
         delta = choice.accept(sampled)
         return [] if delta is None else self._delivered(delta, now_s)
 

@@ -171,8 +171,14 @@ async def test_what_is_not_json(gateway: Gateway) -> None:
     ],
 )
 async def test_refusals_of_the_router(
-    gateway: Gateway, kind: RefusalKind, status: int, code: str, error_type: str
+    gateway: Gateway,
+    kind: RefusalKind,
+    status: int,
+    code: str,
+    error_type: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("gateway.router_question.RESTART_PATIENCE_S", 0.2)
     gateway.deployment.refusal = (kind, "so it is", 6.5)
     for stream in (False, True):
         answered, answer, headers = await post(gateway, CHAT, messages=HELLO, stream=stream)
