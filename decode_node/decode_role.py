@@ -13,6 +13,7 @@ from core.ids import Attempt, ProcessId
 from core.kv_layout import KvLayout
 from core.recent import RecentSet
 from decode_node.decode_job import DecodeJob
+from decode_node.last_words import LastWords
 from engine import actions as engine_actions, events as engine_events
 from kv_transfer import actions as transfer_actions, events as transfer_events
 from kv_transfer.node_actions import (
@@ -91,6 +92,7 @@ class DecodeRole:
         self._algorithm = algorithm
         self._lease_ms = lease_ms
         self._jobs: dict[Attempt, DecodeJob] = {}
+        self._last_words = LastWords()
         self._cancelled: RecentSet[Attempt] = RecentSet()
         self._dead: RecentSet[ProcessId] = RecentSet()
         """Proven; a peer that dies before a transfer with it begins isn't reported again."""
@@ -170,15 +172,13 @@ class DecodeRole:
         return [ToEngine(engine_events.Reserve(order.request))]
 
     def _address_gone(self, address: str, now_s: float) -> Out:
-        out: Out = []
+        out: Out = [*self._last_words.again(address, now_s)]
         for job in list(self._jobs.values()):
             if job.prefill is not None and job.prefill.address == address:
                 out += self._peer_lost(job, False, now_s)
             elif job.gateway.address == address:
-                # It may be alive and waiting: whatever was sent to it may be lost. Only a gateway
-                # that is really gone hears nothing of this.
-                job.fault = Fault.PEER
-                why = "the connection to the gateway broke"
+                # It may be alive and waiting for what was lost with the connection.
+                job.fault, why = Fault.PEER, "the connection to the gateway broke"
                 out += self._end(job, DecodeEvent.FAULT, why, now_s)
         return out
 
@@ -359,7 +359,8 @@ class DecodeRole:
                 case DecodeAction.DROP:
                     out += self._drop(job, reason, now_s)
                 case DecodeAction.REPORT_LOST:
-                    out.append(job.to_gateway(AttemptFailed(job.attempt, job.fault, reason)))
+                    failed = AttemptFailed(job.attempt, job.fault, reason)
+                    out.append(self._last_words.say(job.gateway.address, failed, now_s))
                 case DecodeAction.RECOMPUTE:
                     out.append(ToEngine(engine_events.Recompute(job.attempt)))
         self._forget_if_over(job)

@@ -197,6 +197,9 @@ def test_a_broken_connection_to_the_gateway_ends_the_attempt_and_says_so() -> No
     (failed,) = messages(out, GATEWAY.address)  # it may be alive, and waiting
     assert isinstance(failed, AttemptFailed)
     assert failed.fault is Fault.PEER
+    # That word may be lost with the next connection, so it is said again.
+    again = list(d.handle(AddressGone(GATEWAY.address), 2.0))
+    assert messages(again, GATEWAY.address) == [failed]
 
 
 def test_token_0_is_said_again_after_the_hand_over() -> None:
