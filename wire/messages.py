@@ -82,14 +82,15 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Gateway → router, at start and every second after: send me Members and WorkerLost."""
+    """Gateway or launcher → router, at start and every second after: send me Members and
+    WorkerLost."""
 
     gateway: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Router → gateways: every worker it knows; on each change and twice a second."""
+    """Router → gateways and launcher: every worker it knows; on each change and twice a second."""
 
     members: tuple[MemberView, ...]
 
@@ -146,7 +147,7 @@ class ProcessExited:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """Router → workers and gateways. `proven`: reaped or replaced by a newer incarnation, so its
+    """Router → workers, gateways and launcher. `proven`: reaped or replaced by a newer incarnation, so its
     writes are over; otherwise only its heartbeats have ceased."""
 
     process: ProcessId
