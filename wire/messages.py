@@ -147,8 +147,8 @@ class ProcessExited:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """Router → workers, gateways and launcher. `proven`: reaped or replaced by a newer incarnation, so its
-    writes are over; otherwise only its heartbeats have ceased."""
+    """Router → workers, gateways and launcher. `proven`: reaped or replaced by a newer incarnation,
+    so its writes are over; otherwise only its heartbeats have ceased."""
 
     process: ProcessId
     proven: bool
