@@ -5,10 +5,11 @@ import torch
 from core.clock import Clock
 from core.config import EngineConfig
 from core.errors import ConfigError
-from engine.model_runner import TORCH_DTYPES, ModelRunner
+from engine.model_runner import ModelRunner
 from engine.models.llama import LlamaModel
 from engine.prepared_model import PreparedModel
 from engine.sampler import Sampler
+from engine.torch_dtypes import TORCH_DTYPES
 from engine.weights.store import map_weights
 from kernels.select import select
 

@@ -11,12 +11,7 @@ from core.errors import BugError
 from core.kv_layout import KvLayout
 from engine.models.forward_batch import ForwardBatch, make_forward_batch
 from engine.step_plan import Drawn, SampleSpec, StepOutput, StepPlan
-
-TORCH_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+from engine.torch_dtypes import TORCH_DTYPES
 
 
 class Model(Protocol):

@@ -34,8 +34,8 @@ def require_key_beyond_loopback(config: GatewayConfig) -> None:
     if config.api_key is None and not is_loopback(config.host):
         raise ConfigError(
             "gateway.api_key",
-            f"listening at '{config.host}' is open to the network and needs a key "
-            "(--api-key); without one only 127.0.0.1 is possible",
+            f"other machines can reach {config.host or 'every interface'}, so a key is compulsory: "
+            "add --api-key KEY (or BATON_API_KEY), or keep to --host 127.0.0.1",
         )
 
 

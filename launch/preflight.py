@@ -1,7 +1,6 @@
 """What must hold before anything is started; each failure says how to mend it."""
 
 import errno
-import ipaddress
 import secrets
 import socket
 from typing import Any
@@ -12,6 +11,7 @@ from core.config import Config
 from core.errors import ConfigError, SetupError
 from core.size import format_size
 from engine.model_spec import ModelSpec
+from gateway.auth import require_key_beyond_loopback
 from launch.plan import LOOPBACK
 from launch.pool_size import check_pool
 
@@ -21,31 +21,15 @@ can be given its port."""
 PORT_TRIES = 200
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server at `host`.
-
-    Raises:
-        ConfigError: the name doesn't resolve.
-    """
-    if not host:
-        return False
-    addresses = {entry[3][0] for entry in _resolve(host, 0)}
-    return all(ipaddress.ip_address(str(a).partition("%")[0]).is_loopback for a in addresses)
-
-
 def check_exposure(config: Config) -> None:
-    """Beyond loopback an API key is compulsory.
+    """Beyond loopback an API key is compulsory: by the gateway's own rule, so that it can't be
+    let through here and refused there.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or the host's name doesn't resolve.
     """
-    host = config.gateway.host
-    if config.gateway.api_key is None and not is_loopback(host):
-        raise ConfigError(
-            "gateway.api_key",
-            f"other machines can reach {host or 'every interface'}, so a key is compulsory: "
-            "add --api-key KEY (or BATON_API_KEY), or keep to --host 127.0.0.1",
-        )
+    _resolve(config.gateway.host, 0)
+    require_key_beyond_loopback(config.gateway)
 
 
 def check_port(host: str, port: int) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from core.errors import ModelError
 from core.kv_layout import DTYPE_BYTES
+from engine.torch_dtypes import TORCH_DTYPES
 from engine.weights.names import PreparedTensor, prepared_tensors
 from engine.weights.weight_source import WeightSource
 
@@ -24,11 +25,6 @@ DATA_ALIGNMENT_BYTES = 4_096
 """Data begin on a page of their own, which readers may then map as they are."""
 
 _FORMAT_NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-TORCH_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 Progress = Callable[[int, int], None]
 

@@ -64,10 +64,7 @@ def test_a_dead_prefill_worker_fails_the_attempt_and_frees_everything() -> None:
     world = TwoWorkers()
     asked = request(1, 100)
     world.submit(asked)
-    for _ in range(12):
-        for kind, what in world.moves():
-            if kind != "land_write" and (kind, what) in world.moves():
-                world.move(kind, what)
+    world.run_until_writes_wait()
     world.kill_p(proven=True)
     world.run()
     assert [failed.attempt for failed in world.failed] == [asked.attempt]
@@ -79,10 +76,7 @@ def test_an_unproven_loss_keeps_the_blocks_in_quarantine() -> None:
     world = TwoWorkers()
     asked = request(1, 100)
     world.submit(asked)
-    for _ in range(12):
-        for kind, what in world.moves():
-            if kind != "land_write" and (kind, what) in world.moves():
-                world.move(kind, what)
+    world.run_until_writes_wait()
     world.kill_p(proven=False)
     world.run()
     assert len(world.failed) == 1

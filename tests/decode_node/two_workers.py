@@ -194,6 +194,14 @@ class TwoWorkers:
                 return
         raise AssertionError("the world does not come to rest")
 
+    def run_until_writes_wait(self) -> None:
+        """A few rounds of everything but the writes: they stay in flight."""
+        for _ in range(12):
+            for kind, what in self.moves():
+                if kind != "land_write" and (kind, what) in self.moves():
+                    self.move(kind, what)
+        assert self.writes
+
     # ---- moves ---------------------------------------------------------------------------------
 
     def _start_step(self, side: Side) -> None:

@@ -143,7 +143,7 @@ async def test_a_taken_port_is_the_operators_to_mend(prepared: Path) -> None:
 
 
 async def test_it_refuses_to_be_open_to_the_network(prepared: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a key"):
+    with pytest.raises(ConfigError, match="a key is compulsory"):
         await run(Config(gateway=GatewayConfig(host="0.0.0.0", port=0)), prepared)
 
 

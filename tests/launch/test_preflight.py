@@ -13,7 +13,6 @@ from launch.preflight import (
     check_model_fits,
     check_port,
     choose_internal_port,
-    is_loopback,
     memory_warning,
 )
 
@@ -48,7 +47,19 @@ def config(**gateway: object) -> Config:
     ],
 )
 def test_loopback(host: str, loopback: bool) -> None:
-    assert is_loopback(host) == loopback
+    if loopback:
+        check_exposure(config(host=host))
+    else:
+        with pytest.raises(ConfigError, match="compulsory"):
+            check_exposure(config(host=host))
+
+
+def test_a_name_that_the_gateway_would_refuse_is_refused_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preflight, "_resolve", lambda *_: [])  # whatever it means today
+    with pytest.raises(ConfigError, match="reach my-laptop"):
+        check_exposure(config(host="my-laptop"))
 
 
 def test_beyond_loopback_a_key_is_compulsory() -> None:

@@ -11,7 +11,8 @@ from engine.model_spec import ModelSpec
 from engine.models.forward_batch import make_forward_batch
 from engine.models.llama import LlamaModel
 from engine.prepared_model import RECORD_FILE, SPEC_FILE, WEIGHTS_FILE, PreparedModel
-from engine.weights.prepared_file import TORCH_DTYPES, write_prepared_file
+from engine.torch_dtypes import TORCH_DTYPES
+from engine.weights.prepared_file import write_prepared_file
 from engine.weights.store import map_weights
 from engine.weights.weight_source import WeightSource
 from kernels.select import select

@@ -8,8 +8,9 @@ from safetensors.torch import load_file
 
 from core.errors import ModelError
 from engine.model_spec import ModelSpec
+from engine.torch_dtypes import TORCH_DTYPES
 from engine.weights.names import prepared_tensors
-from engine.weights.prepared_file import TORCH_DTYPES, write_prepared_file
+from engine.weights.prepared_file import write_prepared_file
 from engine.weights.random_source import RandomSource
 from engine.weights.random_spec import parse_random
 
